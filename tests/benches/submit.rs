@@ -29,6 +29,15 @@ fn recorded() -> (Fabric, Arc<Recorder>, Card) {
     (fabric, recorder, card)
 }
 
+/// Who is told of what goes through a queue.
+#[derive(Clone, Copy)]
+enum Observer {
+    Nobody,
+    /// Readers of published counters.
+    Counters,
+    Trace,
+}
+
 fn drain(recorder: &Recorder, card: &mut Card) {
     recorder.release();
     while card.queue_mut().in_flight() > 0 {
@@ -61,46 +70,52 @@ fn encoding(c: &mut Criterion) {
 }
 
 fn submitting(c: &mut Criterion) {
-    let (_fabric, recorder, mut card) = recorded();
-    recorder.hold();
-    c.bench_function("submit", |b| {
-        b.iter_custom(|iterations| {
-            let mut total = Duration::ZERO;
-            let mut left = iterations;
-            while left > 0 {
-                let now = left.min(u64::from(BATCH));
-                let start = Instant::now();
-                for _ in 0..now {
-                    card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
-                }
-                total += start.elapsed();
-                left -= now;
-                drain(&recorder, &mut card);
-            }
-            total
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let observers =
+        [(Observer::Nobody, ""), (Observer::Counters, ", counters published"), (Observer::Trace, ", with a trace")];
+    for (observer, what) in observers {
+        let (_fabric, recorder, card) = recorded();
+        let mut cluster = Cluster::of(vec![card]).expect("a cluster");
+        match observer {
+            Observer::Nobody => {}
+            Observer::Counters => drop(cluster.card_mut(0).publish(directory.path()).expect("published counters")),
+            Observer::Trace => cluster.start_trace(Moment::now(), RECORDS).expect("an idle card"),
+        }
+        let card = cluster.card_mut(0);
+        recorder.hold();
+        c.bench_function(&format!("submit{what}"), |b| {
+            b.iter_custom(|iterations| in_batches(iterations, &recorder, card).0);
         });
-    });
-    let mut cluster = Cluster::of(vec![card]).expect("a cluster");
-    cluster.start_trace(Moment::now(), RECORDS).expect("an idle card");
-    c.bench_function("submit, with a trace", |b| {
-        b.iter_custom(|iterations| {
-            let mut total = Duration::ZERO;
-            let mut left = iterations;
-            while left > 0 {
-                let now = left.min(u64::from(BATCH));
-                let start = Instant::now();
-                for _ in 0..now {
-                    cluster.card_mut(0).queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
-                }
-                total += start.elapsed();
-                left -= now;
-                drain(&recorder, cluster.card_mut(0));
-            }
-            total
+        c.bench_function(&format!("poll{what}"), |b| {
+            b.iter_custom(|iterations| in_batches(iterations, &recorder, card).1);
         });
-    });
+    }
     c.bench_function("a thread for each call", |b| b.iter(|| std::thread::spawn(|| black_box(1)).join()));
     percentiles();
+}
+
+/// Submits and polls instructions in batches, and returns the time of the submissions and that of the polls.
+fn in_batches(iterations: u64, recorder: &Recorder, card: &mut Card) -> (Duration, Duration) {
+    let (mut submitting, mut polling) = (Duration::ZERO, Duration::ZERO);
+    let mut left = iterations;
+    while left > 0 {
+        let now = left.min(u64::from(BATCH));
+        let start = Instant::now();
+        for _ in 0..now {
+            card.queue_mut().submit(black_box(&Instruction::nop())).expect("room").abandon();
+        }
+        submitting += start.elapsed();
+        // The card completes them here, so that the polls find all of them.
+        recorder.release();
+        let start = Instant::now();
+        while card.queue_mut().in_flight() > 0 {
+            card.queue_mut().poll().expect("completions");
+        }
+        polling += start.elapsed();
+        recorder.hold();
+        left -= now;
+    }
+    (submitting, polling)
 }
 
 fn percentiles() {

@@ -26,26 +26,19 @@ fn encode_all() {
 
 #[inline(never)]
 fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
-    for _ in 0..COUNT {
-        queue.submit(black_box(instruction)).expect("room").abandon();
-    }
+    submit(queue, instruction);
 }
 
 /// As [`submit_all`], while a trace is recorded.
 #[inline(never)]
 fn submit_traced(queue: &mut QueuePair, instruction: &Instruction) {
-    for _ in 0..COUNT {
-        queue.submit(black_box(instruction)).expect("room").abandon();
-    }
+    submit(queue, instruction);
 }
 
 /// As [`poll_all`], while a trace is recorded.
 #[inline(never)]
 fn poll_traced(queue: &mut QueuePair) {
-    while queue.in_flight() > 0 {
-        queue.poll().expect("completions");
-    }
-    black_box(queue);
+    poll(queue);
 }
 
 /// Submits an instruction that was encoded before.
@@ -58,6 +51,30 @@ fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) {
 
 #[inline(never)]
 fn poll_all(queue: &mut QueuePair) {
+    poll(queue);
+}
+
+/// As [`submit_all`], on a card whose counters are published.
+#[inline(never)]
+fn submit_published(queue: &mut QueuePair, instruction: &Instruction) {
+    submit(queue, instruction);
+}
+
+/// As [`poll_all`], on a card whose counters are published.
+#[inline(never)]
+fn poll_published(queue: &mut QueuePair) {
+    poll(queue);
+}
+
+#[inline(always)]
+fn submit(queue: &mut QueuePair, instruction: &Instruction) {
+    for _ in 0..COUNT {
+        queue.submit(black_box(instruction)).expect("room").abandon();
+    }
+}
+
+#[inline(always)]
+fn poll(queue: &mut QueuePair) {
     while queue.in_flight() > 0 {
         queue.poll().expect("completions");
     }
@@ -110,6 +127,13 @@ fn main() {
     recorder.release();
     poll_traced(card.queue_mut());
     black_box(cluster.take_trace());
+    let card = cluster.card_mut(0);
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    card.publish(directory.path()).expect("published counters");
+    recorder.hold();
+    submit_published(card.queue_mut(), &Instruction::nop());
+    recorder.release();
+    poll_published(card.queue_mut());
     let mut plan = Recorded::prepare();
     (0..plan.cluster.cards().len()).for_each(|index| use_every_cell(plan.cluster.card_mut(index)));
     for _ in 0..COUNT / FLIGHTS {

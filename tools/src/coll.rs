@@ -46,7 +46,6 @@ pub(crate) struct Printed<'a> {
     gbps_per_link: f64,
     goodput_gbps: f64,
     predicted_us: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     bound_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_us: Option<Vec<f64>>,

@@ -2,14 +2,15 @@
 
 use fpga_driver::readings::{Reading, Readings, Unit};
 use fpga_hal::Function;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::Result;
 use crate::output;
 
 /// Of a card that is nothing else to this program.
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
     schema: &'static str,
     selector: &'a str,
     kind: &'static str,
@@ -17,7 +18,7 @@ struct Printed<'a> {
 }
 
 /// Readings of one function.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Described {
     rows: Vec<Row>,
     board: Vec<Entry>,
@@ -26,7 +27,7 @@ pub(crate) struct Described {
     has_parts: bool,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Row {
     part: &'static str,
     name: String,
@@ -42,13 +43,13 @@ struct Row {
     is_alarm: bool,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Entry {
     name: &'static str,
     value: String,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 struct Failed {
     part: &'static str,
     message: String,

@@ -1,20 +1,23 @@
 //! `fpgactl schema`: JSON Schemas of what `--json` prints, made from the types.
 
 use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform as _};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::{
     asm, bench, bind, calibration, channel, channel_generate, channel_load, coll, control_info, disasm, doctor, exit,
-    function_info, image, info, lint, list, metrics, output, plan, reg, route, run_program, selftest, serve, stats, topo,
+    function_info, image, info, lint, list, metrics, output, plan, readings, reg, route, run_program, selftest, serve,
+    stats, topo,
 };
 
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 39] = [
+const SCHEMAS: [Entry; 40] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
     ("fpgactl.bench-coll/1", of::<bench::coll::row::Row>),
     ("fpgactl.bench-planner/1", of::<bench::planner::Printed>),
@@ -33,6 +36,7 @@ const SCHEMAS: [Entry; 39] = [
     ("fpgactl.image-load/1", of::<image::load::Printed>),
     ("fpgactl.image-recover/1", of::<image::recover::Printed>),
     ("fpgactl.info-control/1", of::<control_info::Printed>),
+    ("fpgactl.info-readings/1", of::<readings::Printed>),
     ("fpgactl.info/1", of::<info::Printed>),
     ("fpgactl.lint/1", of::<lint::Printed>),
     ("fpgactl.list/1", of::<list::Printed>),
@@ -87,5 +91,26 @@ fn named(name: &str, mut schema: Schema) -> Schema {
     if let Some(key) = schema.pointer_mut("/properties/schema") {
         *key = serde_json::json!({ "const": name });
     }
+    RecursiveTransform(leave_out_null).transform(&mut schema);
     schema
+}
+
+/// Removes null from keys that may be missing: they are left out instead.
+fn leave_out_null(schema: &mut Schema) {
+    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (_, property) in properties.iter_mut().filter(|(key, _)| required.iter().all(|one| one != key.as_str())) {
+        if let Some(Value::Array(types)) = property.get_mut("type") {
+            types.retain(|one| one != "null");
+            if let [one] = types.as_slice() {
+                property["type"] = one.clone();
+            }
+        }
+        if let Some(Value::Array(schemas)) = property.get_mut("anyOf") {
+            schemas.retain(|one| one["type"] != "null");
+            if let [one] = schemas.as_slice() {
+                *property = one.clone();
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fpga_driver::trace::{Moment, RECORDS};
 use fpga_trace::{Network, Transfer};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::atomic_file::AtomicFile;
@@ -25,7 +26,7 @@ pub(crate) struct Tracing {
 }
 
 /// What `--json` says of a trace.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Written {
     file: String,
     /// Bytes of the file.

@@ -16,17 +16,45 @@ pub(super) struct Column {
 }
 
 pub(super) const COLUMNS: [Column; 11] = [
-    Column { head: "CARD", width: 0, is_number: false, sort: Some(Sort::Card), cell: |row| row.card.name.clone(), from: 0 },
+    Column {
+        head: "CARD",
+        width: 0,
+        is_number: false,
+        sort: Some(Sort::Card),
+        cell: |row| row.card.name.clone(),
+        from: 0,
+    },
     Column { head: "NODE", width: 5, is_number: true, sort: None, cell: |row| row.card.node.to_string(), from: 100 },
-    Column { head: "PID", width: 7, is_number: true, sort: Some(Sort::Pid), cell: |row| row.card.pid.to_string(), from: 0 },
-    Column { head: "PROCESS", width: 15, is_number: false, sort: None, cell: |row| row.card.process.clone(), from: 100 },
+    Column {
+        head: "PID",
+        width: 7,
+        is_number: true,
+        sort: Some(Sort::Pid),
+        cell: |row| row.card.pid.to_string(),
+        from: 0,
+    },
+    Column {
+        head: "PROCESS",
+        width: 15,
+        is_number: false,
+        sort: None,
+        cell: |row| row.card.process.clone(),
+        from: 100,
+    },
     Column { head: "STATE", width: 11, is_number: false, sort: None, cell: |row| row.condition.to_string(), from: 0 },
     Column { head: "QUEUE", width: 9, is_number: true, sort: Some(Sort::Queue), cell: queue, from: 0 },
     Column { head: "OPS/S", width: 7, is_number: true, sort: Some(Sort::Ops), cell: operations, from: 0 },
     Column { head: "Gb/s", width: 7, is_number: true, sort: Some(Sort::Gbps), cell: gbps, from: 0 },
     Column { head: "FAILED", width: 6, is_number: true, sort: Some(Sort::Failed), cell: failed, from: 0 },
     Column { head: "LINKS", width: 8, is_number: true, sort: None, cell: links, from: 0 },
-    Column { head: "COMPLETED", width: 10, is_number: true, sort: None, cell: |row| scaled(row.card.completed as f64), from: 120 },
+    Column {
+        head: "COMPLETED",
+        width: 10,
+        is_number: true,
+        sort: None,
+        cell: |row| scaled(row.card.completed as f64),
+        from: 120,
+    },
 ];
 
 fn queue(row: &Row) -> String {

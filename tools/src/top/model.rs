@@ -188,28 +188,31 @@ impl Totals {
     }
 }
 
-/// Compares texts with numbers in them by the values of the numbers: `card 2` is before `card 10`.
+/// Compares texts with numbers in them by the values of the numbers: `2.sock` is before `10.sock`. What may be a hexadecimal
+/// number, as in a PCI address, is compared as text.
 fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    let (mut a, mut b) = (a, b);
     loop {
-        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let (x, y) = (digits(a), digits(b));
-        if x > 0 && y > 0 {
-            let number = |text: &[u8], end: usize| {
-                let text = &text[..end];
-                text[text.iter().take_while(|byte| **byte == b'0').count()..].to_vec()
-            };
-            let (p, q) = (number(a, x), number(b, y));
-            let order = p.len().cmp(&q.len()).then(p.cmp(&q)).then(x.cmp(&y));
-            if order.is_ne() {
-                return order;
+        if let (Some((x, rest_a)), Some((y, rest_b))) = (decimal(a), decimal(b)) {
+            if x != y {
+                return x.cmp(&y);
             }
-            (a, b) = (&a[x..], &b[y..]);
+            (a, b) = (rest_a, rest_b);
             continue;
         }
-        match (a.split_first(), b.split_first()) {
-            (Some((p, rest_a)), Some((q, rest_b))) if p == q => (a, b) = (rest_a, rest_b),
-            (p, q) => return p.map(|(p, _)| p).cmp(&q.map(|(q, _)| q)),
+        let (mut of_a, mut of_b) = (a.chars(), b.chars());
+        match (of_a.next(), of_b.next()) {
+            (Some(x), Some(y)) if x == y => (a, b) = (of_a.as_str(), of_b.as_str()),
+            (x, y) => return x.cmp(&y),
         }
     }
+}
+
+/// Splits a decimal number from the beginning of `text`.
+fn decimal(text: &str) -> Option<(u64, &str)> {
+    let (digits, rest) = text.split_at(text.find(|one: char| !one.is_ascii_digit()).unwrap_or(text.len()));
+    if rest.starts_with(|one: char| one.is_ascii_hexdigit()) {
+        return None;
+    }
+    digits.parse().ok().map(|number| (number, rest))
 }

@@ -8,6 +8,8 @@ use ratatui::style::{Color, Modifier};
 /// Width and height of a cell in pixels, and the height of a font that fits.
 const CELL: (u32, u32) = (9, 18);
 const FONT: u32 = 15;
+/// Pixels around the cells.
+const MARGIN: u32 = 8;
 const BACKGROUND: &str = "#1b1e24";
 const FOREGROUND: &str = "#d8dce3";
 
@@ -16,8 +18,10 @@ pub(super) fn svg(buffer: &Buffer) -> String {
     let (columns, lines) = (u32::from(buffer.area.width), u32::from(buffer.area.height));
     let (width, height) = (columns * CELL.0, lines * CELL.1);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" font-size=\"{FONT}\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"{BACKGROUND}\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-{MARGIN} -{MARGIN} {} {}\" font-family=\"monospace\" font-size=\"{FONT}\">\n\
+         <rect x=\"-{MARGIN}\" y=\"-{MARGIN}\" width=\"100%\" height=\"100%\" fill=\"{BACKGROUND}\"/>\n",
+        width + 2 * MARGIN,
+        height + 2 * MARGIN
     );
     for (line, cells) in buffer.content.chunks(usize::from(buffer.area.width)).enumerate() {
         let mut column = 0;
@@ -33,9 +37,10 @@ fn put(svg: &mut String, run: &[Cell], column: u32, line: u32) {
     let text: String = run.iter().map(Cell::symbol).collect();
     let (x, y, width) = (column * CELL.0, line * CELL.1, run.len() as u32 * CELL.0);
     let is_reversed = run[0].modifier.contains(Modifier::REVERSED);
-    let fill = if is_reversed && run[0].fg == Color::Reset { BACKGROUND } else { color(run[0].fg) };
+    let fill = if is_reversed { BACKGROUND } else { color(run[0].fg) };
     if is_reversed {
-        let _ = writeln!(svg, "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{}\" fill=\"#aab2bf\"/>", CELL.1);
+        let behind = color(run[0].fg);
+        let _ = writeln!(svg, "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{}\" fill=\"{behind}\"/>", CELL.1);
     }
     if text.trim().is_empty() {
         return;

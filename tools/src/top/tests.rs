@@ -71,7 +71,8 @@ fn sample() -> Model {
     (cards[5].state, cards[5].rates) = ("gone".to_owned(), idle);
     (cards[6].name, cards[6].mock) = ("vfio-user:/run/user/1000/fabric/with/a/long/path/6.sock".to_owned(), true);
     let lost = cards.pop().unwrap();
-    let unread = Unread { file: lost.file, error: "Cannot read /dev/shm/fpga-stats.4711.7: Permission denied".to_owned() };
+    let unread =
+        Unread { file: lost.file, error: "Cannot read /dev/shm/fpga-stats.4711.7: Permission denied".to_owned() };
     model.update(Printed::new(cards, vec![unread]), second(12));
     model
 }
@@ -109,7 +110,10 @@ fn expect(file: &str, found: &str) {
 fn cards_are_drawn_as_expected() {
     let model = sample();
     for (width, height) in [(80, 24), (120, 40)] {
-        expect(&format!("tests/expected/top-{width}x{height}.txt"), &text(&drawn(&model, &mut screen(true), width, height)));
+        expect(
+            &format!("tests/expected/top-{width}x{height}.txt"),
+            &text(&drawn(&model, &mut screen(true), width, height)),
+        );
     }
     let mut helped = screen(true);
     press(&mut helped, KeyCode::Char('h'));
@@ -125,7 +129,8 @@ fn the_picture_in_the_documentation_is_of_this_view() {
 
 #[test]
 fn without_colors_every_cell_has_the_terminals() {
-    let has_colors = |buffer: &Buffer| buffer.content.iter().any(|cell| (cell.fg, cell.bg) != (Color::Reset, Color::Reset));
+    let has_colors =
+        |buffer: &Buffer| buffer.content.iter().any(|cell| (cell.fg, cell.bg) != (Color::Reset, Color::Reset));
     assert!(has_colors(&drawn(&sample(), &mut screen(true), 80, 24)));
     assert!(!has_colors(&drawn(&sample(), &mut screen(false), 80, 24)));
 }
@@ -172,9 +177,8 @@ fn old_counts_are_shown_as_old_and_count_in_no_total() {
 #[test]
 fn cards_are_sorted_by_any_column() {
     let model = sample();
-    let nodes = |sort, is_reversed| {
-        model.sorted(sort, is_reversed).into_iter().map(|row| row.card.node).collect::<Vec<_>>()
-    };
+    let nodes =
+        |sort, is_reversed| model.sorted(sort, is_reversed).into_iter().map(|row| row.card.node).collect::<Vec<_>>();
     assert_eq!(nodes(Sort::Card, false)[..3], [6, 0, 1], "vfio-user is before vfio:");
     assert_eq!(nodes(Sort::Failed, false)[..2], [3, 2]);
     assert_eq!(nodes(Sort::Gbps, false)[0], 6);
@@ -192,7 +196,7 @@ fn keys_select_scroll_sort_and_quit() {
     let mut model = Model::default();
     model.update(read((0..50).map(|node| card("mock:optweb:50", node, 7)).collect()), second(0));
     let mut screen = screen(false);
-    let mut shown = |screen: &mut Screen| {
+    let shown = |screen: &mut Screen| {
         drawn(&model, screen, 80, 24);
         assert!((screen.offset..screen.offset + screen.page).contains(&screen.selected.unwrap()), "{screen:?}");
         screen.selected.unwrap()
@@ -233,6 +237,8 @@ fn keys_select_scroll_sort_and_quit() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Any counts, names, keys and sizes are drawn without a panic.
     #[test]
     fn anything_is_drawn(

@@ -64,13 +64,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
 fn summary(model: &Model, screen: &Screen, rows: usize) -> Vec<Line<'static>> {
     let totals = model.totals;
     let old = if totals.old > 0 { format!(" ({} old)", totals.old) } else { String::new() };
-    let first = screen.offset + usize::from(rows > 0);
+    let first = screen.offset + 1;
     let last = (screen.offset + screen.page).min(rows);
+    let shown = if last - screen.offset < rows { format!("   shown {first} to {last}") } else { String::new() };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     vec![
         Line::from(vec![
             Span::styled("fpgactl top", bold),
-            Span::raw(format!("   cards {}{old}   shown {first} to {last}", totals.cards)),
+            Span::raw(format!("   cards {}{old}{shown}", totals.cards)),
             Span::raw(format!("   every {} s", screen.interval)),
         ]),
         Line::raw(format!(
@@ -87,7 +88,9 @@ fn summary(model: &Model, screen: &Screen, rows: usize) -> Vec<Line<'static>> {
 fn note_text(model: &Model) -> String {
     match (&model.error, model.unread.as_slice()) {
         (Some(error), _) => error.clone(),
-        (None, [first, rest @ ..]) if !rest.is_empty() => format!("unreadable files: {}; {}", rest.len() + 1, first.error),
+        (None, [first, rest @ ..]) if !rest.is_empty() => {
+            format!("unreadable files: {}; {}", rest.len() + 1, first.error)
+        }
         (None, unread) => unread.iter().map(|one| one.error.clone()).collect(),
     }
 }
@@ -155,8 +158,11 @@ fn describe(frame: &mut Frame<'_>, row: &Row, area: Rect) {
     let owner = if card.owner == Owner::Alive { "" } else { ", which has ended" };
     let lines = [
         format!("process {} ({}){owner}; node {}{kind}", card.pid, card.process, card.node),
-        format!("state {}; queue {} of {}; {} starts after an error", row.condition, card.in_flight, card.depth, card.restarts),
-        format!("submitted {}; completed {}; failed {}; bytes {}", card.submitted, card.completed, card.failed, card.bytes),
+        format!("state {}; queue {} of {}; restarts {}", row.condition, card.in_flight, card.depth, card.restarts),
+        format!(
+            "submitted {}; completed {}; failed {}; bytes {}",
+            card.submitted, card.completed, card.failed, card.bytes
+        ),
         format!("links {}; {} instructions failed because of a link; {}", card.links, card.link_failures, card.file),
     ];
     let block = Block::bordered().title(format!(" {} ", card.name));

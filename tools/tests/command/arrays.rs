@@ -142,7 +142,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let refused = |operation: &[&str], inputs: &str, rank: Option<u32>| {
         let tail = ["--input", inputs, "--output", output.to_str().unwrap(), "--json"];
         let result = run(&[&["coll"], operation, &tail].concat());
-        let error: serde_json::Value = serde_json::from_slice(&result.stderr).unwrap();
+        let error = crate::parsed(&result.stderr);
         assert_eq!((result.status.code(), &error["rank"]), (Some(7), &serde_json::json!(rank)), "{error}");
         assert!(directory.is_without_output());
     };

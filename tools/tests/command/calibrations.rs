@@ -19,7 +19,7 @@ fn plans_go_by_what_was_measured() {
     assert!(text.contains("link_mbps") && text.contains("mock cards") && text.contains(path), "{text}");
 
     let printed = json(&["calibrate", "--cards", SLOW, "--output", path]);
-    let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let written = crate::parsed(std::fs::read(&file).unwrap());
     assert_eq!(printed, written);
     assert_eq!(written["schema"], "fpgactl.calibration/1");
     let of = |name: &str| {
@@ -35,7 +35,7 @@ fn plans_go_by_what_was_measured() {
     assert!((predicted / counted - 1.0).abs() < 0.02, "{predicted} and {counted}");
     let plan = ["plan", "alltoall", "--bytes", "1MiB", "--json", "--cards", SLOW];
     let by_variable = command(&plan).env("FPGACTL_CALIBRATION", path).output().unwrap();
-    let by_variable: serde_json::Value = serde_json::from_slice(&by_variable.stdout).unwrap();
+    let by_variable = crate::parsed(&by_variable.stdout);
     assert_eq!(by_variable["predicted"]["arrival_us"].as_f64(), Some(predicted));
 }
 

@@ -181,7 +181,7 @@ fn a_missing_file_is_4() {
         let output = run(&[arguments, &["--json"]].concat());
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(4), "{arguments:?}: {text}");
-        let error: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let error = crate::parsed(&text);
         assert_eq!((&error["kind"], &error["exit"]), (&"no-file".into(), &4.into()), "{arguments:?}");
     }
 }
@@ -252,7 +252,7 @@ fn sockets_are_listed_and_selected_by_their_directory() {
     let states = || {
         let mut list = command(&["list", "--json", "--cards", &all]);
         let output = list.env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
-        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed = crate::parsed(&output.stdout);
         let cards = printed["cards"].as_array().unwrap();
         let selectors: Vec<_> = cards.iter().map(|card| card["selector"].as_str().unwrap()).collect();
         assert_eq!(selectors, announced);
@@ -313,7 +313,7 @@ fn the_help_of_every_subcommand_fits_80_columns() {
 fn doctor_ends_with_the_sequencer() {
     let doctor = |tree: &Tree, card: &str| {
         let output = command(&["doctor", card, "--json"]).env("FPGACTL_SYSFS_ROOT", tree.root()).output().unwrap();
-        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed = crate::parsed(&output.stdout);
         (output.status.code().unwrap(), printed["checks"].as_array().unwrap().clone())
     };
     let check = |checks: &[serde_json::Value], id: &str| checks.iter().find(|one| one["id"] == id).unwrap().clone();

@@ -67,7 +67,7 @@ fn ends_are_placed_on_cards_with_channels() {
     // 256 cards, more than the published header names.
     let output = run(&["channel", "load", FILE, "--cards", "mock:circus:16x16", "--place", "ping_in=255", "--json"]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let json = crate::parsed(&printed);
     assert_eq!((&json["columns"], &json["channels"][0]["hops"]), (&16.into(), &2.into()));
     assert_eq!(json["tables"][255]["ports"].as_array().unwrap().len(), 256);
 }
@@ -79,10 +79,10 @@ fn given_tables_are_checked_before_they_are_loaded() {
     let path = directory.path().join("tables.json");
     let tables = [&["--tables"], &[path.to_str().unwrap()][..]].concat();
     let valid = run(&[LOAD, &["--json"]].concat()).stdout;
-    let valid: serde_json::Value = serde_json::from_slice(&valid).unwrap();
+    let valid = crate::parsed(&valid);
     fs::write(&path, valid.to_string()).unwrap();
     let again = run(&[LOAD, &["--json"], &tables].concat());
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&again.stdout).unwrap(), valid);
+    assert_eq!(crate::parsed(&again.stdout), valid);
     let mut looping = valid.clone();
     looping["tables"][1]["ports"][2] = "west".into();
     let mut ending = valid.clone();

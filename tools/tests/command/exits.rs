@@ -10,7 +10,7 @@ fn exits_with(code: i32, arguments: &[&str]) -> serde_json::Value {
     assert!(!text.is_empty(), "{arguments:?}");
     let output = run(&[arguments, &["--json"]].concat());
     assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = crate::parsed(&output.stderr);
     assert_eq!(error["schema"], "fpgactl.error/1");
     assert_eq!(error["exit"], code);
     error
@@ -85,7 +85,7 @@ fn the_card_that_stops_is_named_with_what_it_was_at() {
             let selector = format!("mock:optweb:4+stop={rank}{when}");
             let arguments = [&["run", path, "--timeout", "0.5", "--json", "--cards", &selector], mode].concat();
             let output = run(&arguments);
-            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            let error = crate::parsed(&output.stderr);
             assert_eq!((output.status.code(), &error["rank"]), (Some(5), &rank.into()), "{arguments:?}: {error}");
         }
     }

@@ -318,6 +318,7 @@ impl Place {
                 Ok(error) => error,
                 Err(error) => return Some(format!("{error}: {text:?}")),
             };
+            crate::schemas::check(&error);
             let is_complete = error["message"].as_str().is_some_and(|message| !message.is_empty());
             if error["schema"] != "fpgactl.error/1" || error["exit"] != code || !is_complete {
                 return Some(format!("{status}: {error}"));

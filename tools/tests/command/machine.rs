@@ -48,7 +48,7 @@ fn stderr(output: &Output) -> String {
 
 fn checks(tree: &Tree) -> Vec<serde_json::Value> {
     let output = on(tree, &["doctor", CARD, "--json"]);
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let printed = crate::parsed(&output.stdout);
     assert_eq!(printed["schema"], "fpgactl.doctor/1");
     let checks = printed["checks"].as_array().unwrap().clone();
     let all_ok = checks.iter().all(|check| check["ok"] == true);
@@ -346,14 +346,14 @@ fn bind_and_unbind() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output), "0000:3b:00.0: vfio-pci, was xdma, /dev/vfio/42\n");
     let output = on(&tree, &["bind", CARD, "--json"]);
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let printed = crate::parsed(&output.stdout);
     assert_eq!(
         (&printed["schema"], &printed["functions"][0]["driver"]),
         (&"fpgactl.bind/1".into(), &"vfio-pci".into())
     );
     assert_eq!(failing(&checks(&tree)), [""; 0]);
     let output = on(&tree, &["unbind", CARD, "--json"]);
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let printed = crate::parsed(&output.stdout);
     let function = &printed["functions"][0];
     assert_eq!((&function["before"], &function["driver"]), (&"vfio-pci".into(), &serde_json::Value::Null));
     drop(kernel);

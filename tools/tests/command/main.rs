@@ -18,10 +18,12 @@ mod processes;
 mod programs;
 mod routes;
 mod saved;
+mod schemas;
 mod selftest;
 mod served;
 mod serving;
 mod sweeps;
+mod top;
 mod traces;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
@@ -29,6 +31,8 @@ mod tutorial;
 mod watching;
 
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 /// All operations of `coll`.
 const OPERATIONS: [&str; 18] = [
@@ -66,7 +70,26 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
+    let output = command(arguments).output().unwrap();
+    check_objects(&output.stdout);
+    check_objects(&output.stderr);
+    output
+}
+
+/// Checks what `--json` has printed against its schemas: one object, or one a line.
+fn check_objects(printed: &[u8]) {
+    for object in serde_json::Deserializer::from_slice(printed).into_iter::<Value>().map_while(Result::ok) {
+        if object.get("schema").is_some() {
+            schemas::check(&object);
+        }
+    }
+}
+
+/// Parses an object that `--json` has printed, and checks it against its schema.
+fn parsed(printed: impl AsRef<[u8]>) -> Value {
+    let object = serde_json::from_slice(printed.as_ref()).unwrap();
+    schemas::check(&object);
+    object
 }
 
 fn stdout(arguments: &[&str]) -> String {
@@ -76,6 +99,6 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn json(arguments: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&stdout(&[arguments, &["--json"]].concat())).unwrap()
+fn json(arguments: &[&str]) -> Value {
+    parsed(stdout(&[arguments, &["--json"]].concat()))
 }

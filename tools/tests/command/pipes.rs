@@ -114,7 +114,7 @@ fn a_reader_that_has_enough_breaks_the_pipe() {
 fn ends_that_cannot_be_are_refused() {
     let served = Served::new(&["mock:bluelink:2"]);
     let output = run(&["pipe", "--cards", &served.card(0), "--timeout", "0.2", "--json"]);
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = crate::parsed(&output.stderr);
     assert_eq!((output.status.code(), &error["kind"]), (Some(5), &"timeout".into()), "{error}");
     for (arguments, code, message) in [
         (["--to", "9"], 7, "Invalid ends of a pipe (0 and 9): two different nodes below 4"),

@@ -92,7 +92,7 @@ fn every_operation_is_bit_for_bit_and_takes_the_same_time() {
                 assert!(output.status.success(), "{operation} by {of}, rank {rank}: {}", text(&output.stderr));
                 assert!(rank == 0 || output.stdout.is_empty(), "rank {rank}: {}", text(&output.stdout));
             }
-            let found: serde_json::Value = serde_json::from_slice(&outputs[0].stdout).unwrap();
+            let found = crate::parsed(&outputs[0].stdout);
             assert_eq!(found, expected, "{operation} by {of}");
             assert_eq!(found["verified"], true);
         }

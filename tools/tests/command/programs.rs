@@ -122,7 +122,7 @@ fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
             shell.args(["-c", "ulimit -v 8000000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_fpgactl")]);
             let output = shell.args(["run", &path, "--cards", "mock:optweb:2"]).args(mode).output().unwrap();
             assert_eq!(output.status.code(), Some(7), "{bytes}");
-            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            let error = crate::parsed(&output.stderr);
             assert!(error["message"].as_str().unwrap().starts_with(expected), "{error}");
         }
     }
@@ -139,7 +139,7 @@ fn a_copy_past_its_host_buffer_is_refused() {
     );
     let output = run(&["run", &path, "--cards", "mock:optweb:2", "--json"]);
     assert_eq!(output.status.code(), Some(7));
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = crate::parsed(&output.stderr);
     assert_eq!(error["places"][0]["line"], 5, "{error}");
     let expected = "the destination, 8192 B from byte 0 on, exceeds host buffer `a` of 4096 B";
     assert_eq!(error["places"][0]["message"], expected);
@@ -154,8 +154,7 @@ fn what_is_wrong_is_refused_with_its_place() {
         let output = run(&[&command[..1], &[&path, "--json"], &command[1..]].concat());
         assert_eq!(output.status.code(), Some(7));
         assert!(output.stdout.is_empty());
-        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-        error
+        crate::parsed(&output.stderr)
     };
     let error = refused("wrong.seq", "ranks 2\nsned\nsend peer 1\n", &["asm"]);
     let lines: Vec<_> = error["places"].as_array().unwrap().iter().map(|one| one["line"].as_u64().unwrap()).collect();
@@ -189,8 +188,8 @@ fn what_fails_on_a_card_ends_the_command_with_its_place() {
     let text = directory.write("user.seq", "ranks 2\nnop\nuser source 0, destination 64, bytes 64, extent 1\n");
     let output = run(&["run", &text, "--cards", "mock:optweb:2", "--json"]);
     assert_eq!(output.status.code(), Some(1));
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let printed = crate::parsed(&output.stdout);
+    let error = crate::parsed(&output.stderr);
     assert_eq!(printed["completions"][1]["code"], 17);
     assert_eq!((&error["instruction"], &error["places"][0]["line"]), (&1.into(), &3.into()), "{error}");
 }
@@ -235,7 +234,7 @@ fn programs_are_verified_without_being_asked() {
     let text = directory.write("alone.seq", "ranks 2\nif rank == 0\n  send peer 1, source 0, bytes 8\nend\n");
     for cards in [&[][..], &["--cards", "mock:optweb:2"]] {
         let output = run(&[&["lint", &text, "--json"], cards].concat());
-        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        let error = crate::parsed(&output.stderr);
         assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"unmatched".into()), "{error}");
         assert_eq!((&error["rank"], &error["instruction"]), (&0.into(), &0.into()), "{error}");
     }
@@ -254,7 +253,7 @@ fn programs_are_verified_without_being_asked() {
     let over =
         directory.write("over.seq", format!("{buffers}copy source a, destination a + 8, bytes 32\nnop tag size(b)\n"));
     let output = run(&["lint", &over, "--json"]);
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = crate::parsed(&output.stderr);
     assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"overlap".into()), "{error}");
 }
 

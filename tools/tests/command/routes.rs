@@ -64,7 +64,7 @@ fn changed_tables_are_refused_with_the_place() {
     let [list, tables] = ["list.json", "tables.json"].map(|name| directory.path().join(name));
     fs::write(&list, COLLECTIVES).unwrap();
     json(&["route", "compile", list.to_str().unwrap(), "-o", tables.to_str().unwrap()]);
-    let valid: serde_json::Value = serde_json::from_slice(&fs::read(&tables).unwrap()).unwrap();
+    let valid = crate::parsed(fs::read(&tables).unwrap());
     let refuse = |change: &dyn Fn(&mut serde_json::Value), message: &str| {
         let mut changed = valid.clone();
         change(&mut changed);

@@ -127,7 +127,7 @@ fn only_what_is_expected_is_run() {
         stdout(&of_cards(&["run", &saved, "--expect", expected]));
         for other in wrong {
             let output = run(&of_cards(&["run", &saved, "--json", "--expect", other]));
-            let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+            let error = crate::parsed(&output.stderr);
             assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0), "{other}: {error}");
             // The programs are another collective, or have no buffers for what it moves.
             let has_no_buffer = error["message"].as_str().unwrap().contains("buffer `");
@@ -153,7 +153,7 @@ allgather source mine, destination all unstriped, bytes 4KiB
     let printed = json(&of_cards(&["lint", &text, "--expect", &format!("allgather,{buffers}")]));
     assert_eq!((&printed["expected"], &printed["warnings"]), (&"allgather".into(), &serde_json::json!([])));
     let output = run(&of_cards(&["lint", &text, "--json", "--expect", "alltoall,bytes=1KiB,input=mine,output=all"]));
-    let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let error = crate::parsed(&output.stderr);
     assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"expectation".into()), "{error}");
     // It is verified for the cards there are.
     let output = run(&of_cards(&["lint", &text, "--ranks", "2", "--expect", &format!("allgather,{buffers}")]));

@@ -51,7 +51,7 @@ fn the_command_has_cards_and_its_exit_code_is_fpgactls() {
     let fpgactl = env!("CARGO_BIN_EXE_fpgactl");
     let output = run(&[fpgactl, "coll", "allgather", "--bytes", "64", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let printed = crate::parsed(&output.stdout);
     assert_eq!((&printed["ranks"], &printed["kind"]), (&2.into(), &"vfio-user".into()));
     for code in [0, 1, 3, 42, 255] {
         let output = run(&["sh", "-c", &format!("exit {code}")]);

@@ -11,7 +11,7 @@ use crate::{command, json, run, stdout};
 
 /// The objects of NDJSON.
 fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines().map(crate::parsed).collect()
 }
 
 fn rows(arguments: &[&str]) -> Vec<Value> {

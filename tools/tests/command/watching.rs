@@ -15,17 +15,17 @@ use crate::command;
 use crate::served::Served;
 
 /// What a busy machine may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that holds the cards of `selector`, and publishes them in a directory of its own: a pipe whose input stays open.
-struct Owner {
+pub(crate) struct Owner {
     child: Child,
     input: Option<ChildStdin>,
     directory: TempDir,
 }
 
 impl Owner {
-    fn new(selector: &str) -> Self {
+    pub(crate) fn new(selector: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut pipe = command(&["pipe", "--cards", selector]);
         pipe.env("FPGACTL_STATS_DIR", directory.path()).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -36,18 +36,18 @@ impl Owner {
         owner
     }
 
-    fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         command(arguments).env("FPGACTL_STATS_DIR", self.directory()).output().unwrap()
     }
 
     fn cards(&self) -> Vec<Value> {
         let output = self.run(&["stats", "--json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed = crate::parsed(&output.stdout);
         assert_eq!(printed["schema"], "fpgactl.stats/1");
         printed["cards"].as_array().unwrap().clone()
     }
@@ -62,11 +62,11 @@ impl Owner {
     }
 
     /// Moves data through the cards.
-    fn write(&mut self) {
+    pub(crate) fn write(&mut self) {
         self.input.as_mut().unwrap().write_all(&[7; 1 << 20]).unwrap();
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -139,7 +139,7 @@ fn watching_prints_rates_until_it_is_interrupted() {
     let mut watch = command(&["stats", "--watch", "--interval", "0.2", "--json"]);
     let mut watch = watch.env("FPGACTL_STATS_DIR", owner.directory()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let mut next = || -> Value { crate::parsed(lines.next().unwrap().unwrap()) };
     assert!(next()["cards"][0].get("rates").is_none(), "rates of one reading");
     owner.write();
     let start = Instant::now();
@@ -150,15 +150,47 @@ fn watching_prints_rates_until_it_is_interrupted() {
     assert!(watch.wait().unwrap().success());
 }
 
+/// A line is there before the next reading, and a reader that leaves ends the command.
+#[test]
+fn a_reader_that_leaves_ends_watching() {
+    let owner = Owner::new("mock:optweb:2");
+    for format in [&["--json"][..], &[]] {
+        let mut watch = command(&[&["stats", "--watch", "--interval", "0.2"], format].concat());
+        let watch = watch.env("FPGACTL_STATS_DIR", owner.directory()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut watch = watch.spawn().unwrap();
+        let mut output = BufReader::new(watch.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        drop(output);
+        let ended = watch.wait_with_output().unwrap();
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    }
+}
+
 /// Corrupt and foreign files: a clear error with the path, and the other cards.
 #[test]
 fn a_corrupt_file_is_an_error_and_hides_no_card() {
     let owner = Owner::new("mock:optweb:2");
     let foreign = owner.directory().join("fpga-stats.1.9");
-    for (content, message) in
-        [(&b""[..], "0 bytes: expected at least 1024"), (&[b'x'; 2000], "its first word is 0x7878787878787878")]
-    {
+    let valid = fs::read(owner.cards()[0]["file"].as_str().unwrap()).unwrap();
+    let changed = |at: usize, byte: u8| {
+        let mut changed = valid.clone();
+        changed[at] = byte;
+        changed
+    };
+    for (content, message) in [
+        (Vec::new(), "0 bytes: expected at least 1024"),
+        (vec![b'x'; 2000], "its first word is 0x7878787878787878"),
+        (valid[..1000].to_vec(), "1000 bytes: expected at least 1024"),
+        (changed(8, 2), "has version 2 of the format: expected 1"),
+        (changed(64, 9), "its state is 9: expected 1 to 4"),
+        (changed(40, 3), "the depth of its queue is"),
+        (changed(32 * 8, 0x1b), "the name of its card is not printable text"),
+    ] {
         fs::write(&foreign, content).unwrap();
+        let metrics = owner.run(&["metrics", "--textfile", "/dev/stdout"]).stdout;
+        assert_eq!(values(&String::from_utf8(metrics).unwrap(), "fpga_stats_unread_files"), [1.0]);
+        let top = String::from_utf8(owner.run(&["top", "--once", "--interval", "0.01"]).stdout).unwrap();
+        assert!(top.matches("running").count() == 2 && top.contains(message), "{top}");
         for arguments in [&["stats"][..], &["stats", foreign.to_str().unwrap()]] {
             let output = owner.run(arguments);
             let errors = String::from_utf8(output.stderr).unwrap();
@@ -171,6 +203,17 @@ fn a_corrupt_file_is_an_error_and_hides_no_card() {
     assert_eq!(missing.status.code(), Some(4));
     let missing = command(&["stats"]).env("FPGACTL_STATS_DIR", "/nowhere").output().unwrap();
     assert_eq!(missing.status.code(), Some(4), "{}", String::from_utf8_lossy(&missing.stderr));
+    let file = foreign.to_str().unwrap();
+    for arguments in [
+        &["stats"][..],
+        &["top", "--once"],
+        &["metrics", "--textfile", "/dev/null"],
+        &["metrics", "--listen", "127.0.0.1:0"],
+    ] {
+        let output = command(arguments).env("FPGACTL_STATS_DIR", file).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(4) && errors.contains(file), "{arguments:?}: {errors}");
+    }
     // A directory where nothing can be published ends no command.
     let coll = command(&["coll", "barrier"]).env("FPGACTL_STATS_DIR", "/nowhere").output().unwrap();
     assert!(coll.status.success() && coll.stderr.is_empty());
@@ -276,7 +319,7 @@ fn metrics_are_open_metrics_and_say_what_stats_says() {
     assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     let metrics = parse(body);
-    assert_eq!(metrics.len(), 9);
+    assert_eq!(metrics.len(), 11);
     assert_eq!(values(body, "fpga_card_up"), [1.0, 1.0]);
     assert_eq!(values(body, "fpga_card_queue_depth"), [1024.0, 1024.0]);
     assert_eq!(values(body, "fpga_stats_unread_files"), [1.0]);
