@@ -70,18 +70,7 @@ fn rules(cli: &Cli) -> Rules {
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
         Command::Run(arguments) => of_run(arguments),
-        Command::Bench(cli::Bench { system: cli::System::Coll(arguments) }) => {
-            let collective = arguments.terms.collective;
-            let mut rules = of_operation(collective);
-            if collective == Collective::Barrier {
-                rules.extend(["begin", "end", "factor", "seed"].map(|id| (id, "a barrier moves no data".to_owned())));
-                rules.push(("svg", "a barrier has no sizes".to_owned()));
-            }
-            rules
-        }
-        Command::Bench(cli::Bench {
-            system: cli::System::Optweb(_) | cli::System::Circus(_) | cli::System::Bluelink(_) | cli::System::Novog(_),
-        }) => no_machine("the command opens its own mock fabrics"),
+        Command::Bench(cli::Bench { system }) => of_bench(system),
         Command::Top(_) => {
             let json = ("json", "use `fpgactl stats --json`, with --watch for rates".to_owned());
             [no_machine("the command opens no card"), vec![json]].concat()
@@ -124,6 +113,22 @@ fn of_coll(arguments: &cli::Coll) -> Rules {
         rules.push(("seed", "the data comes from --input".to_owned()));
     }
     rules
+}
+
+fn of_bench(system: &cli::System) -> Rules {
+    match system {
+        cli::System::Coll(arguments) => {
+            let collective = arguments.terms.collective;
+            let mut rules = of_operation(collective);
+            if collective == Collective::Barrier {
+                rules.extend(["begin", "end", "factor", "seed"].map(|id| (id, "a barrier moves no data".to_owned())));
+                rules.push(("svg", "a barrier has no sizes".to_owned()));
+            }
+            rules
+        }
+        cli::System::Planner(_) => Rules::new(),
+        _ => ["cards", "sysfs_root"].map(|id| (id, "the command opens its own mock fabrics".to_owned())).into(),
+    }
 }
 
 fn of_operation(collective: Collective) -> Rules {
