@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
 use crate::array::Array;
-use crate::error::Error;
 use crate::shared::Shared;
 
 /// A card of a ``Cards``: what it can do, and its memory.
@@ -139,9 +138,7 @@ impl Card {
                     (Arc::clone(staging.buffer()), 0)
                 }
             };
-            let (cards, timeout) = (&mut state.cards, state.timeout);
-            let written = py.detach(|| cards.load_memory(index, address, &buffer, at, bytes as u64));
-            written.map_err(|error| Error::from(error).with_timeout(timeout))
+            state.transfer(py, |cards| cards.load_memory(index, address, &buffer, at, bytes as u64))
         })?)
     }
 
@@ -150,18 +147,13 @@ impl Card {
         let array = Array::destination(&out, "out")?;
         let (index, bytes) = (self.index, array.bytes());
         self.shared.with(|state| {
-            let found = self.shared.find(array.address(), bytes);
-            let staging = if found.is_some() { None } else { Some(state.staging(bytes)?) };
-            let (cards, timeout) = (&mut state.cards, state.timeout);
-            let read = match (&found, &staging) {
-                (Some((buffer, at)), _) => py.detach(|| cards.store_memory(index, address, buffer, *at, bytes as u64)),
-                (None, Some(staging)) => {
-                    py.detach(|| cards.store_memory(index, address, staging.buffer(), 0, bytes as u64))
-                }
-                (None, None) => Ok(()),
-            };
-            read.map_err(|error| Error::from(error).with_timeout(timeout))?;
-            staging.map_or(Ok(()), |staging| staging.copy_out(py, 0, array.view(), 0, bytes))
+            if let Some((buffer, at)) = self.shared.find(array.address(), bytes) {
+                return state.transfer(py, |cards| cards.store_memory(index, address, &buffer, at, bytes as u64));
+            }
+            let staging = state.staging(bytes)?;
+            let buffer = staging.buffer();
+            state.transfer(py, |cards| cards.store_memory(index, address, buffer, 0, bytes as u64))?;
+            staging.copy_out(py, 0, array.view(), 0, bytes)
         })?;
         Ok(out)
     }

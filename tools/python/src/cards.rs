@@ -31,9 +31,18 @@ pub(crate) fn open(py: Python<'_>, selector: &str, timeout: f64) -> PyResult<Car
     Ok(Cards(Arc::new(Shared::new(opened.map_err(|error: fpga_collective::Error| Error::from(error))?, timeout))))
 }
 
-/// Opened cards of one fabric. Rank r of a collective runs on card r.
+/// Opened cards of one fabric. Rank r of a collective runs on card r; N is the number of cards.
 ///
-/// A ``Cards`` is used by one thread at a time: a second one gets ``fpga.BusyError``. N is the number of cards.
+/// The methods with names of collectives copy the input to the cards, launch the collective, and return an ``Operation``: ``await`` it, or
+/// call its ``wait()``. Arrays are those of NumPy, or other C-contiguous objects with the buffer protocol.
+///
+/// - ``out``: a writable array with the output's shape and the input's dtype; without it, a new NumPy array.
+/// - ``reduction``: "sum", "prod", "min", "max", "and", "or", "xor", "land", "lor", "lxor", "minloc" or "maxloc".
+/// - ``element``: the name of a type that NumPy lacks, such as "bf16", for an array with elements of the same size. Without it,
+///   reductions take the dtypes i1 to i8, u1 to u8 and f2 to f8, in the byte order of the machine. All other collectives take any dtype.
+/// - ``algorithm``: a name such as "ring"; without it, the one with the earliest predicted arrival.
+///
+/// One operation is in flight at a time, and one thread at a time uses a ``Cards``: a second one gets ``fpga.BusyError``.
 #[pyclass(frozen, module = "fpga")]
 pub(crate) struct Cards(Arc<Shared>);
 
@@ -312,7 +321,8 @@ impl Cards {
         self.run(py, "reduce", &Call { array: Some(array), out, reduction, algorithm, root, ..Call::default() })
     }
 
-    /// Launches a reduction of an array of shape (N, ...), row r at rank r, to all ranks. Output: shape (N, ...).
+    /// Launches a reduction of an array of numbers of shape (N, ...), row r at rank r, to all ranks. Output: shape (N, ...), the
+    /// same dtype.
     #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
     fn allreduce(
         &self,

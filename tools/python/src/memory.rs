@@ -84,7 +84,9 @@ impl Mapped {
         }
         let destination = place(object, to, bytes)?;
         let source = self.range(at, bytes)?;
-        // SAFETY: As for `copy_in`, and the view is writable, by the check.
+        // SAFETY: `place` and `range` have checked that both ranges have `bytes` bytes. `object` is a contiguous view, which its
+        // owner keeps in place until it is released, and writable, by the check above. The ranges may overlap, if the object is a
+        // view of this memory.
         unsafe { std::ptr::copy(source, destination, bytes) }
         Ok(())
     }

@@ -125,15 +125,13 @@ impl Operation {
             }
             _ => None,
         };
-        let (cards, timeout) = (&mut state.cards, state.timeout);
-        let launched = py.detach(|| {
+        state.transfer(py, |cards| {
             for span in &spans {
                 let (buffer, at) = span.memory(input.map(|data| &data.place), staging.as_deref());
                 cards.load_input(id, span.rank, buffer, at)?;
             }
             cards.launch(id)
-        });
-        launched.map_err(|error| Error::from(error).with_timeout(timeout))?;
+        })?;
         let phase = Mutex::new(Phase::InFlight(Flight { output, axes: form.output }));
         Ok(Operation { shared: Arc::clone(shared), id, name: form.name, result, phase })
     }
@@ -200,14 +198,12 @@ fn fetch(py: Python<'_>, state: &mut State, id: CollectiveId, flight: &Flight) -
         Place::Other => Some(state.staging(total(&spans))?),
         Place::Ours(..) => None,
     };
-    let (cards, timeout) = (&mut state.cards, state.timeout);
-    let fetched = py.detach(|| {
+    state.transfer(py, |cards| {
         spans.iter().try_for_each(|span| {
             let (buffer, at) = span.memory(Some(&output.place), staging.as_deref());
             cards.store_output(id, span.rank, buffer, at)
         })
-    });
-    fetched.map_err(|error| Error::from(error).with_timeout(timeout))?;
+    })?;
     if let Some(staging) = staging {
         for span in &spans {
             staging.copy_out(py, span.staged, output.array.view(), span.offset, span.bytes)?;

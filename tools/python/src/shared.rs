@@ -93,10 +93,7 @@ impl Shared {
         py: Python<'_>,
         body: impl FnOnce(&mut Cards) -> fpga_collective::Result<T> + Send,
     ) -> Result<T> {
-        self.with(|state| {
-            let (cards, timeout) = (&mut state.cards, state.timeout);
-            py.detach(|| body(cards)).map_err(|error| Error::from(error).with_timeout(timeout))
-        })
+        self.with(|state| state.transfer(py, body))
     }
 
     /// Whether the cards were closed. `false` while another thread uses them.
@@ -200,6 +197,21 @@ impl State {
         let cards = &mut self.cards;
         py.detach(|| cards.release(id))?;
         Ok(true)
+    }
+
+    /// Moves data between cards and host memory, without the interpreter's lock. After a failure the staging buffer is not used again:
+    /// cards may still write to it.
+    pub(crate) fn transfer<T: Send>(
+        &mut self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut Cards) -> fpga_collective::Result<T> + Send,
+    ) -> Result<T> {
+        let (cards, timeout) = (&mut self.cards, self.timeout);
+        let moved = py.detach(|| body(cards));
+        if moved.is_err() {
+            self.staging = None;
+        }
+        moved.map_err(|error| Error::from(error).with_timeout(timeout))
     }
 
     /// Memory of at least `bytes` bytes for data on its way.
