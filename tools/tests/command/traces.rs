@@ -115,7 +115,8 @@ fn a_collective_is_in_its_trace() {
         {
             assert_eq!(file.count(name), count, "{name} on {cards}");
         }
-        assert_eq!(file.count("barrier"), 8, "{cards}");
+        // Two before each measurement, each of several instructions where cards are not linked.
+        assert!(file.count("barrier") >= 8, "{cards}");
         for node in 0..4 {
             let track =
                 format!("card {node} (mock:{}/{node}", cards.trim_start_matches("mock:").split('+').next().unwrap());
@@ -256,12 +257,12 @@ fn result_stands(output: &Output, path: &str) {
 fn a_full_disk_loses_the_trace_and_not_the_result() {
     let coll = ["coll", "allgather", "--bytes", "64KiB", "--json", "--trace"];
     result_stands(&run(&[&coll[..], &["/dev/full"]].concat()), "/dev/full");
-    // A file that must not exceed 8 KiB, as on a disk that fills.
+    // A file that must not exceed 2 MiB, as on a disk that fills; memory that cards access has room in that.
     let folder = tempfile::tempdir().unwrap();
     let path = at(&folder, "trace");
     let mut shell = Command::new("bash");
-    shell.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "bash"]);
-    let inner = command(&[&coll[..], &[path.as_str()]].concat());
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$@\"", "bash"]);
+    let inner = command(&["coll", "barrier", "--repeat", "5000", "--timeout", "60", "--json", "--trace", &path]);
     shell.arg(inner.get_program()).args(inner.get_args());
     for (name, value) in inner.get_envs() {
         match value {
@@ -271,7 +272,7 @@ fn a_full_disk_loses_the_trace_and_not_the_result() {
     }
     result_stands(&shell.output().unwrap(), &path);
     let bytes = std::fs::read(&path).unwrap();
-    assert!((4096..=8192).contains(&bytes.len()), "{}", bytes.len());
+    assert!((1 << 20..=2 << 20).contains(&bytes.len()), "{}", bytes.len());
     assert_eq!(whole_packets(&bytes), bytes.len(), "no packet is cut");
     assert!(Trace::decode(&*bytes).unwrap().packet.len() > 20);
 }
