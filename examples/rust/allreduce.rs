@@ -7,7 +7,8 @@ use fpga_collective::{Cards, Request};
 
 const COUNT: usize = 1024;
 
-pub fn main() -> Result<(), Box<dyn std::error::Error>> {
+// Not private, for the test that runs it.
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let selector = std::env::args().nth(1).filter(|word| word.contains(':'));
     let mut cards = Cards::open(selector.as_deref().unwrap_or("mock:optweb:4"))?;
     let ranks = cards.count();
