@@ -7,6 +7,7 @@ use fpga_collective::{Cards, Request};
 
 const COUNT: usize = 1024;
 
+// Not private, for the test that runs it.
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let selector = std::env::args().nth(1).filter(|word| word.contains(':'));
     let mut cards = Cards::open(selector.as_deref().unwrap_or("mock:optweb:4"))?;
