@@ -48,7 +48,7 @@ impl Clock {
     pub(crate) fn time(&self, count: u64, now: Time) -> Time {
         let present = self.count(now).wrapping_sub(self.first);
         let ago = (present.wrapping_add(self.first).wrapping_sub(count) << 16).cast_signed() >> 16;
-        let cycles = Time::try_from(i128::from(present) - i128::from(ago)).unwrap_or_default();
+        let cycles = Time::try_from(i128::from(present) - i128::from(ago)).unwrap_or(0);
         let (rate, million) = ((MILLION + self.ppm).cast_unsigned(), MILLION.cast_unsigned());
         let at = (cycles * Time::from(self.period_ps) * Time::from(million)).div_ceil(Time::from(rate));
         at.saturating_sub(Time::from(self.phase_ps))
