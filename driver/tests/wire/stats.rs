@@ -72,6 +72,23 @@ fn a_card_that_vanishes_is_published_as_gone() {
 }
 
 #[test]
+fn failures_of_links_are_counted_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = Fake::new(8);
+    let mut card = fake.open().unwrap();
+    let path = card.publish(directory.path()).unwrap();
+    let counts = || read_stats(&path).map(|found| (found.links, found.failed, found.link_failures)).unwrap();
+    let links = card.capabilities().ports;
+    assert_eq!(counts(), (links, 0, 0));
+    // A link that is down, and a status that nobody knows.
+    for (index, (code, expected)) in [(13, (links, 1, 1)), (200, (links, 2, 1))].into_iter().enumerate() {
+        fake.plant(index as u32, Reply::Code(code, 0));
+        card.run(nops(1), SECOND).unwrap_err();
+        assert_eq!(counts(), expected);
+    }
+}
+
+#[test]
 fn cards_of_one_process_have_files_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
     let mut cards = [0, 1].map(|_| Fake::new(8).open().unwrap());
@@ -107,6 +124,7 @@ fn the_format_is_as_documented() {
     assert_eq!(word(1), 128 << 32 | 1);
     assert_eq!(word(2) as u32, std::process::id());
     assert_eq!((word(5) as u32, word(8)), (8, 1));
+    assert_eq!(word(6), u64::from(read_stats(&path).unwrap().links));
     assert!(bytes[256..].starts_with(read_stats(&path).unwrap().name.as_bytes()));
 }
 
