@@ -154,7 +154,7 @@ impl Board {
     /// The bridge takes a byte.
     fn take(&mut self, byte: u8) {
         match byte {
-            link::IDLE => return,
+            link::IDLE => {}
             link::ESCAPE | link::PACKET_ESCAPE => self.is_escaped = true,
             link::START if !self.is_escaped => {
                 (self.packet, self.is_last, self.next) = (Some(Vec::new()), false, Next::Any);

@@ -21,7 +21,7 @@ pub(super) struct ImageCard {
 /// What takes the images.
 enum Region {
     /// The control function of an Intel card.
-    Intel(Control),
+    Intel(Box<Control>),
     /// This project's shell of an Alveo card.
     Alveo(Loader),
 }
@@ -37,9 +37,10 @@ impl ImageCard {
         let no_control = match Control::open(function.clone()) {
             Ok(control) => {
                 return match control.identity()?.interface {
-                    Some(interface) => {
-                        Ok(ImageCard { region: Region::Intel(control), interface: Uuid::from_u128(interface) })
-                    }
+                    Some(interface) => Ok(ImageCard {
+                        region: Region::Intel(Box::new(control)),
+                        interface: Uuid::from_u128(interface),
+                    }),
                     None => Err(Failure::refused(format!("{text} takes no images"))),
                 };
             }
