@@ -81,6 +81,7 @@ pub mod dfl;
 mod error;
 pub mod feature_list;
 mod ledger;
+mod meanings;
 mod peers;
 mod pipe;
 mod queue;

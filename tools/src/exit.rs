@@ -401,12 +401,13 @@ impl From<fpga_driver::xdma::Error> for Failure {
 
 impl From<fpga_driver::alveo::Error> for Failure {
     fn from(error: fpga_driver::alveo::Error) -> Self {
-        use fpga_driver::alveo::Error::{Card, Engine, NoManagement, NoShell, TimedOut};
+        use fpga_driver::alveo::Error::{Card, Engine, Interrupted, NoManagement, NoShell, Refused, TimedOut};
         let exit = match error {
             Card(error) => return error.into(),
             Engine(error) => return error.into(),
             TimedOut { .. } => Exit::Timeout,
-            NoShell { .. } | NoManagement { .. } => Exit::Refused,
+            Interrupted { .. } => Exit::Interrupted,
+            Refused { .. } | NoShell { .. } | NoManagement { .. } => Exit::Refused,
             _ => Exit::Failed,
         };
         Failure::chain(exit, &error)

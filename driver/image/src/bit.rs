@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::reader::Reader;
 
 /// What a file begins with: a length, and what AMD writes before everything.
-pub(crate) const MAGIC: [u8; 11] = [0, 9, 0x0f, 0xf0, 0x0f, 0xf0, 0x0f, 0xf0, 0x0f, 0xf0, 0];
+pub const MAGIC: [u8; 11] = [0, 9, 0x0f, 0xf0, 0x0f, 0xf0, 0x0f, 0xf0, 0x0f, 0xf0, 0];
 /// Most bytes of the header.
 const HEADER_MAX: u64 = 1024;
 

@@ -23,8 +23,10 @@ pub mod bits;
 pub mod card_ring;
 pub mod channel;
 pub mod cms;
+pub mod decoupler;
 pub mod dfl;
 pub mod feature_list;
+pub mod hwicap;
 pub mod markdown;
 pub mod pci;
 pub mod sensor;
@@ -139,6 +141,8 @@ mod tests {
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
         adds_up(card_ring::TABLE, card_ring::BLOCK_BYTES);
         adds_up(cms::TABLE, 0x20);
+        adds_up(hwicap::TABLE, hwicap::BLOCK_BYTES);
+        adds_up(decoupler::TABLE, decoupler::BLOCK_BYTES);
         adds_up(channel::TABLE, channel::ENDS_OFFSET);
         adds_up(channel::end::TABLE, channel::end::STRIDE);
         for (_, table) in xdma::BLOCKS {

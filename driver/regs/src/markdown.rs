@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::sensor::Sensor;
-use crate::{Register, alveo, bits, card_ring, channel, cms, dfl, feature_list, pci, sequencer, xdma};
+use crate::{
+    Register, alveo, bits, card_ring, channel, cms, decoupler, dfl, feature_list, hwicap, pci, sequencer, xdma,
+};
 
 /// The whole document. A test compares it with the file that is checked in.
 pub fn render() -> String {
@@ -107,6 +109,13 @@ fn alveo_blocks(out: &mut String) {
     table(out, cms::state::TABLE);
     let _ = writeln!(out, "\nSensors: largest, average and present value, {} bytes apart.\n", cms::SENSOR_STEP);
     sensors(out, &cms::SENSORS);
+    let place = |out: &mut String, what, at| {
+        let _ = writeln!(out, "\n## {what}, at {at:#x} of the user BAR of this project's shell\n");
+    };
+    place(out, "Configuration port (AXI HWICAP)", alveo::HWICAP);
+    table(out, hwicap::TABLE);
+    place(out, "Decoupler", alveo::DECOUPLER);
+    table(out, decoupler::TABLE);
 }
 
 fn sensors(out: &mut String, table: &[Sensor]) {

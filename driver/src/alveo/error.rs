@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use fpga_regs::hwicap::words::ERRORS;
+
+use crate::meanings::meanings;
+
 /// Error of a part of this project's shell for Alveo cards.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,6 +43,40 @@ pub enum Error {
         name: String,
         /// What was wrong.
         what: String,
+    },
+    /// The configuration port takes no words, or more than it can.
+    #[error("{name}: the queue of the configuration port takes {vacancy} words")]
+    BadVacancy {
+        /// The function.
+        name: String,
+        /// What it says that it takes.
+        vacancy: u32,
+    },
+    /// What was asked for cannot be done. Nothing was started.
+    #[error("{name}: {what}")]
+    Refused {
+        /// The function.
+        name: String,
+        /// What, and why.
+        what: String,
+    },
+    /// The FPGA refused the image. The region holds nothing; the port takes another image.
+    #[error("{name} refused the image: {}", meanings((*.errors).into(), &ERRORS))]
+    Failed {
+        /// The function.
+        name: String,
+        /// Bits of the FPGA's status.
+        errors: u32,
+    },
+    /// The caller broke off. The region holds nothing; the port takes another image.
+    #[error("{name}: interrupted after {pushed} of {total} bytes of the image; nothing is loaded")]
+    Interrupted {
+        /// The function.
+        name: String,
+        /// Bytes pushed before.
+        pushed: u64,
+        /// Bytes of the image.
+        total: u64,
     },
     /// The card did not answer in time.
     #[error("Waited {waited:.1?} for {name} to {to}; last seen: {last_seen}")]

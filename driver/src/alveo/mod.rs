@@ -3,8 +3,11 @@
 mod block;
 mod cms;
 mod error;
+mod icap;
+mod loader;
 mod shell;
 
 pub use error::{Error, Result};
+pub use loader::{Loader, Progress};
 
 pub(crate) use cms::{Cms, Sensed};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpga_regs::dfl::reconfiguration::ERRORS;
 
-use crate::dfl::reported::meanings;
+use crate::meanings::meanings;
 
 /// Error of a control function.
 #[derive(Debug, thiserror::Error)]

@@ -45,4 +45,3 @@ pub use error::{Error, Result};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;
-pub(crate) use reported::meanings;

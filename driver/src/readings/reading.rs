@@ -5,7 +5,8 @@ use fpga_regs::sensor::{Sensor, Unit};
 use fpga_regs::xdma::Status;
 
 use crate::alveo::Sensed;
-use crate::dfl::{Reported, meanings};
+use crate::dfl::Reported;
+use crate::meanings::meanings;
 use crate::xdma::Direction;
 
 /// Parts of readings, as commands print them.

@@ -10,6 +10,7 @@ pub(crate) mod feature_list;
 pub(crate) mod frames;
 pub(crate) mod host_dma;
 pub(crate) mod host_jobs;
+pub(crate) mod image;
 pub(crate) mod in_flight;
 pub(crate) mod lane;
 pub(crate) mod launch;

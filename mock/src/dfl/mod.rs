@@ -10,7 +10,6 @@ mod attached;
 mod board;
 mod control;
 mod exerciser;
-mod image;
 mod pac;
 mod reconfiguration;
 mod slot;
@@ -22,8 +21,8 @@ use fpga_hal::Endpoint;
 use fpga_regs::dfl;
 use fpga_regs::feature_list::CARD_GUID;
 
+pub use crate::card::image::image;
 pub use crate::dfl::board::BoardFault;
-pub use crate::dfl::image::image;
 
 use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::FunctionEndpoint;

@@ -5,7 +5,7 @@ use fpga_regs::dfl::reconfiguration::{
     RESET, RESET_ACK, START,
 };
 
-use crate::dfl::image::Checker;
+use crate::card::image::Checker;
 
 /// Time in which the controller takes a word from the queue.
 const WORD_NS: u64 = 16;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fpga_regs::xdma::{FUNCTION, USER_INTERRUPTS};
-use fpga_regs::{alveo, cms};
+use fpga_regs::{alveo, cms, decoupler, hwicap};
 
 use crate::card::budget::Budget;
 use crate::card::bus_ports::BusPorts;
@@ -14,10 +14,12 @@ use crate::card::msix::Msix;
 use crate::xdma::behind::Behind;
 use crate::xdma::channel::{Channel, Direction};
 use crate::xdma::cms::Cms;
+use crate::xdma::icap::Icap;
 use crate::xdma::interrupts::Lines;
 use crate::xdma::memory::Memory;
 use crate::xdma::notes::{Fetches, Violation};
 use crate::xdma::planted::Misanswers;
+use crate::xdma::region::Region;
 use crate::xdma::user_bar::UserBar;
 
 /// What the engine of a card was built with.
@@ -55,6 +57,7 @@ pub(super) struct Card {
     pub(super) flush_timeout: u32,
     pub(super) user_bar: UserBar,
     pub(super) cms: Cms,
+    pub(super) icap: Icap,
     pub(super) memory: Memory,
     pub(super) tag: u64,
     /// What was done in this access of the host, in bytes.
@@ -91,6 +94,11 @@ impl Card {
 
     fn with(shape: Shape, mut user_bar: UserBar, memory: Memory, behind: Option<Behind>) -> Self {
         let cms = Cms::new();
+        let region = Region::new();
+        let icap = Icap::new(region.clone(), behind.clone());
+        user_bar.place(alveo::HWICAP..alveo::HWICAP + hwicap::BLOCK_BYTES, Box::new(icap.clone()));
+        user_bar.place(alveo::DECOUPLER..alveo::DECOUPLER + decoupler::BLOCK_BYTES, Box::new(region.clone()));
+        user_bar.decouple(region);
         user_bar.place(alveo::CMS..alveo::CMS + cms::WINDOW_BYTES, Box::new(cms.clone()));
         let h2c = (0..shape.h2c).map(|number| Channel::new(Direction::H2c, number));
         let c2h = (0..shape.c2h).map(|number| Channel::new(Direction::C2h, number));
@@ -109,6 +117,7 @@ impl Card {
             flush_timeout: 0,
             user_bar,
             cms,
+            icap,
             memory,
             tag: 0,
             worked: 0,

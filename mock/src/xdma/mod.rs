@@ -14,10 +14,12 @@ mod channel;
 mod cms;
 mod endpoint;
 mod engine;
+mod icap;
 mod interrupts;
 mod memory;
 mod notes;
 mod planted;
+mod region;
 mod registers;
 mod user_bar;
 
@@ -30,8 +32,10 @@ use fpga_regs::xdma::{BYPASS_BAR_BYTES, CHANNELS_MAX};
 pub use crate::xdma::card::Shape;
 pub use crate::xdma::channel::Direction;
 pub use crate::xdma::cms::Cms;
+pub use crate::xdma::icap::{Icap, IcapFault, stream};
 pub use crate::xdma::notes::{Fetch, Violation};
 pub use crate::xdma::planted::Misanswer;
+pub use crate::xdma::region::{IDCODE, INTERFACE};
 
 use crate::card::budget::{Budget, of_this_machine};
 use crate::card::memory::MemoryError;
@@ -144,6 +148,14 @@ impl XdmaCards {
     /// If there is no such card.
     pub fn cms(&self, number: u32) -> Cms {
         self.endpoints[number as usize].access(|card| card.cms.clone())
+    }
+
+    /// Returns the configuration port of a card.
+    ///
+    /// # Panics
+    /// If there is no such card.
+    pub fn icap(&self, number: u32) -> Icap {
+        self.endpoints[number as usize].access(|card| card.icap.clone())
     }
 
     /// Sets the bits of errors that advanced error reporting of a card has seen: uncorrectable, and corrected ones.

@@ -17,9 +17,17 @@ pub(super) trait Block: Send {
     fn reset(&mut self) {}
 }
 
+/// What is before all blocks.
+pub(super) trait Cover: Send {
+    /// Returns what answers a read at `offset` in place of the block that decodes it; `None`: that block. What is answered for
+    /// takes no writes either.
+    fn instead(&self, offset: u32) -> Option<u32>;
+}
+
 /// The blocks by the offsets that they decode. Everything else reads zero, and takes writes without effect.
 pub(super) struct UserBar {
     blocks: Vec<(Range<u32>, Box<dyn Block>)>,
+    cover: Option<Box<dyn Cover>>,
 }
 
 /// Bytes of the first header of the feature list, with its GUID.
@@ -29,7 +37,7 @@ impl UserBar {
     /// Returns a BAR with the feature list of an accelerator, whose next header is `next` bytes behind the first. 0: there is none.
     pub(super) fn new(next: u32) -> Self {
         let header = Header { id: 0, revision: 0, next, end_of_list: next == 0, version: 0, kind: TYPE_AFU };
-        let mut bar = UserBar { blocks: Vec::new() };
+        let mut bar = UserBar { blocks: Vec::new(), cover: None };
         bar.place(0..LIST_BYTES, Box::new(ListHeader { header, guid: CARD_GUID }));
         bar
     }
@@ -37,6 +45,15 @@ impl UserBar {
     /// Adds a block. Of several that decode an offset, the first answers.
     pub(super) fn place(&mut self, at: Range<u32>, block: Box<dyn Block>) {
         self.blocks.push((at, block));
+    }
+
+    /// Puts something before all blocks.
+    pub(super) fn decouple(&mut self, cover: impl Cover + 'static) {
+        self.cover = Some(Box::new(cover));
+    }
+
+    fn instead(&self, offset: u32) -> Option<u32> {
+        self.cover.as_ref()?.instead(offset)
     }
 
     fn find(&mut self, offset: u32) -> Option<(u32, &mut dyn Block)> {
@@ -47,7 +64,10 @@ impl UserBar {
     /// Reads 4 or 8 aligned bytes, which are one or two accesses of the bus. `None` for what it does not carry.
     pub(super) fn read(&mut self, offset: u64, data: &mut [u8]) -> Option<()> {
         for (offset, word) in accesses(offset, data.len())?.zip(data.chunks_mut(4)) {
-            let value = self.find(offset).map_or(0, |(offset, block)| block.read32(offset));
+            let value = match self.instead(offset) {
+                Some(value) => value,
+                None => self.find(offset).map_or(0, |(offset, block)| block.read32(offset)),
+            };
             word.copy_from_slice(&value.to_le_bytes());
         }
         Some(())
@@ -56,7 +76,9 @@ impl UserBar {
     /// Writes 4 or 8 aligned bytes.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Option<()> {
         for (offset, word) in accesses(offset, data.len())?.zip(data.as_chunks().0) {
-            if let Some((offset, block)) = self.find(offset) {
+            if self.instead(offset).is_none()
+                && let Some((offset, block)) = self.find(offset)
+            {
                 block.write32(offset, u32::from_le_bytes(*word));
             }
         }

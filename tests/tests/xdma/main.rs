@@ -3,6 +3,7 @@
 
 mod faults;
 mod fetches;
+mod images;
 mod registers;
 mod sequencer;
 

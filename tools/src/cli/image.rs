@@ -10,7 +10,7 @@ use crate::exit::{Failure, Result};
 pub(crate) enum Image {
     /// Show what an image file holds, and whether it is for a card
     Inspect(ImageInspect),
-    /// Load an accelerator into an Intel card by partial reconfiguration
+    /// Load an accelerator into a card by partial reconfiguration
     Load(ImageLoad),
     /// Complete a load that was killed, or undo it
     Recover(ImageRecover),
@@ -30,12 +30,13 @@ pub(crate) struct ImageInspect {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImageLoad {
-    /// Image: .gbs, or another file with --unchecked
+    /// Image: .gbs or .xclbin, or another file with --unchecked
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Control function of the card, such as vfio:0000:3b:00.0 or
-    /// mock:s10-dfl:4/0.control; opening it resets the accelerator
+    /// The card, such as vfio:0000:3b:00.0 or mock:alveo-xdma:2/0; of an Intel card
+    /// the control function, such as mock:s10-dfl:4/0.control. Opening it resets
+    /// the accelerator
     #[arg(value_name = "SELECTOR")]
     pub(crate) card: String,
 

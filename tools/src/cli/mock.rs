@@ -11,7 +11,8 @@ use crate::size;
 pub(crate) enum Mock {
     /// Serve mock cards on vfio-user sockets, until interrupted or for one COMMAND
     Serve(Serve),
-    /// Write a GBS file for the cards of mock:s10-dfl
+    /// Write a GBS file for the cards of mock:s10-dfl, or a .bit file for those of
+    /// mock:alveo-xdma
     Image(MockImage),
 }
 
@@ -44,8 +45,8 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Args)]
 pub(crate) struct MockImage {
-    /// Output file
-    #[arg(long, short, value_name = "FILE.gbs")]
+    /// Output file: GBS, or .bit if its name ends so
+    #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
     /// GUID of the accelerator [default: the mock card with a command sequencer]

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use fpga_driver::dfl::{Control, Progress};
+use fpga_driver::alveo::{self, Loader};
+use fpga_driver::dfl::{self, Control};
 use fpga_image::{Image, Uuid};
 use fpga_select::Selector;
 
@@ -11,10 +12,18 @@ use crate::exit::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::progress;
 
-/// A control function, opened.
+/// A card, opened.
 pub(super) struct ImageCard {
-    control: Control,
+    region: Region,
     pub(super) interface: Uuid,
+}
+
+/// What takes the images.
+enum Region {
+    /// The control function of an Intel card.
+    Intel(Box<Control>),
+    /// This project's shell of an Alveo card.
+    Alveo(Loader),
 }
 
 impl ImageCard {
@@ -25,19 +34,37 @@ impl ImageCard {
             let count = selection.functions.len();
             return Err(Failure::usage(format!("{text} selects {count} functions: select one")));
         };
-        let control = Control::open(function.clone())?;
-        match control.identity()?.interface {
-            Some(interface) => Ok(ImageCard { control, interface: Uuid::from_u128(interface) }),
-            None => Err(Failure::refused(format!("{text} takes no images"))),
+        let no_control = match Control::open(function.clone()) {
+            Ok(control) => {
+                return match control.identity()?.interface {
+                    Some(interface) => Ok(ImageCard {
+                        region: Region::Intel(Box::new(control)),
+                        interface: Uuid::from_u128(interface),
+                    }),
+                    None => Err(Failure::refused(format!("{text} takes no images"))),
+                };
+            }
+            Err(error @ dfl::Error::NoControl { .. }) => error,
+            Err(error) => return Err(error.into()),
+        };
+        match Loader::open(function.clone()) {
+            Ok(loader) => {
+                let interface = Uuid::from_u128(loader.interface()?);
+                Ok(ImageCard { region: Region::Alveo(loader), interface })
+            }
+            Err(alveo::Error::NoShell { looked, .. }) => Err(Failure::refused(format!("{no_control}; {looked}"))),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Returns whether an image is for the card's interface; `None` if it does not say what it is for.
     pub(super) fn fits(&self, image: &Image<'_>) -> Option<bool> {
-        match image {
-            Image::Gbs(gbs) => gbs.interface.map(|interface| interface == self.interface),
-            Image::Signed(_) | Image::Raw(_) => None,
-            // AMD's.
+        match (&self.region, image) {
+            (Region::Intel(_), Image::Gbs(gbs)) => gbs.interface.map(|interface| interface == self.interface),
+            (Region::Intel(_), Image::Signed(_) | Image::Raw(_)) => None,
+            (Region::Alveo(_), Image::Xclbin(xclbin)) => Some(xclbin.interface == self.interface),
+            (Region::Alveo(_), Image::Bit(_) | Image::Bin(_)) => None,
+            // The other maker's.
             _ => Some(false),
         }
     }
@@ -45,12 +72,22 @@ impl ImageCard {
     /// Returns what of an image goes to the card, if the image is for its interface.
     pub(super) fn checked<'a>(&self, path: &Path, image: &Image<'a>, unchecked: bool) -> Result<&'a [u8]> {
         let (path, card) = (path.display(), self.interface);
-        let (bitstream, made_for) = match image {
-            Image::Gbs(gbs) => (gbs.bitstream, gbs.interface),
-            Image::Signed(bytes) | Image::Raw(bytes) => (*bytes, None),
-            other => {
+        let (bitstream, made_for) = match (&self.region, image) {
+            (Region::Intel(_), Image::Gbs(gbs)) => (gbs.bitstream, gbs.interface),
+            (Region::Intel(_), Image::Signed(bytes) | Image::Raw(bytes)) => (*bytes, None),
+            (Region::Alveo(_), Image::Bit(bit)) => (bit.stream, None),
+            (Region::Alveo(_), Image::Bin(stream)) => (*stream, None),
+            (Region::Alveo(_), Image::Xclbin(xclbin)) => match &xclbin.bitstream {
+                Some(bit) => (bit.stream, Some(xclbin.interface)),
+                None => return Err(Failure::refused(format!("{path}: the xclbin holds no .bit file"))),
+            },
+            (region, other) => {
                 let format = other.format().name();
-                let what = format!("{path}: {format} files are for AMD's cards, and this card is Intel's");
+                let (theirs, ours) = match region {
+                    Region::Intel(_) => ("AMD's", "Intel's"),
+                    Region::Alveo(_) => ("Intel's", "AMD's"),
+                };
+                let what = format!("{path}: {format} files are for {theirs} cards, and this card is {ours}");
                 return Err(Failure::refused(what));
             }
         };
@@ -67,29 +104,37 @@ impl ImageCard {
     }
 
     /// Loads a bitstream, with a bar on a terminal.
-    pub(super) fn load(
-        &mut self,
-        bitstream: &[u8],
-        what: &'static str,
-        interrupt: &Interrupt,
-    ) -> std::result::Result<(), fpga_driver::dfl::Error> {
+    pub(super) fn load(&mut self, bitstream: &[u8], what: &'static str, interrupt: &Interrupt) -> Result<()> {
         let bar = progress::bytes(bitstream.len() as u64, what);
-        let loaded = self.control.load(bitstream, |Progress { pushed, .. }| {
+        let on_progress = |pushed| {
             bar.set_position(pushed);
             match interrupt.check() {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             }
-        });
+        };
+        let loaded = match &mut self.region {
+            Region::Intel(control) => {
+                control.load(bitstream, |progress| on_progress(progress.pushed)).map_err(Failure::from)
+            }
+            Region::Alveo(loader) => {
+                loader.load(bitstream, |progress| on_progress(progress.pushed)).map_err(Failure::from)
+            }
+        };
         bar.finish_and_clear();
         loaded
     }
-}
 
-/// Returns what an image holds, for people.
-pub(super) fn accelerators(image: &Image<'_>) -> Vec<String> {
-    match image {
-        Image::Gbs(gbs) => gbs.accelerators.iter().map(|one| one.guid.to_string()).collect(),
-        _ => Vec::new(),
+    /// Returns what an image that was just loaded has brought, for people.
+    pub(super) fn accelerators(&self, image: &Image<'_>) -> Result<Vec<String>> {
+        match (&self.region, image) {
+            (Region::Alveo(loader), _) => {
+                Ok(loader.logic()?.into_iter().map(|guid| Uuid::from_u128(guid).to_string()).collect())
+            }
+            (Region::Intel(_), Image::Gbs(gbs)) => {
+                Ok(gbs.accelerators.iter().map(|one| one.guid.to_string()).collect())
+            }
+            (Region::Intel(_), _) => Ok(Vec::new()),
+        }
     }
 }

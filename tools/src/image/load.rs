@@ -1,16 +1,15 @@
-//! `fpgactl image load`: loads an accelerator into an Intel card by partial reconfiguration.
+//! `fpgactl image load`: loads an accelerator by partial reconfiguration.
 
 use std::path::Path;
 use std::time::Instant;
 
-use fpga_image::Image;
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, ImageLoad};
-use crate::exit::{Failure, Result};
-use crate::image::card::{ImageCard, accelerators};
+use crate::exit::{Exit, Failure, Result};
+use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
 use crate::image::{parse, read};
 use crate::interrupt::Interrupt;
@@ -50,8 +49,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         kept.begin(&data)?;
     }
     let began = Instant::now();
-    if let Err(error) = card.load(bitstream, "loading", &interrupt) {
-        return Err(roll_back(&mut card, kept.as_ref(), error.into()));
+    if let Err(failure) = card.load(bitstream, "loading", &interrupt) {
+        return Err(roll_back(&mut card, kept.as_ref(), failure));
     }
     let seconds = began.elapsed().as_secs_f64();
     kept.as_ref().map_or(Ok(()), Kept::succeeded)?;
@@ -62,7 +61,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         file: arguments.file.display().to_string(),
         format: image.format().name(),
         interface: card.interface.to_string(),
-        accelerators: accelerators(&image),
+        accelerators: card.accelerators(&image)?,
         bytes: bitstream.len() as u64,
         seconds,
     };
@@ -75,6 +74,11 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
 /// Loads the image that was there before. Returns the failure, with what the card holds now.
 fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Failure {
     let nothing = "no accelerator is loaded";
+    if failure.exit() == Exit::Refused {
+        // Nothing was started: the card holds what it held.
+        let _ = kept.map(Kept::gave_up);
+        return failure;
+    }
     let Some(kept) = kept else { return failure.with_help(nothing) };
     let outcome = restore(card, kept);
     // Whatever failed is told already.
@@ -104,12 +108,12 @@ pub(super) fn load_kept(
     let image = parse(path, data)?;
     let bitstream = card.checked(path, &image, true)?;
     card.load(bitstream, what, interrupt)?;
-    Ok(named(path, &image))
+    Ok(named(path, &card.accelerators(&image)?))
 }
 
-/// Names an image by what it holds, or by where it is.
-fn named(path: &Path, image: &Image<'_>) -> String {
-    match accelerators(image).as_slice() {
+/// Names an image by what it has brought, or by where it is.
+fn named(path: &Path, accelerators: &[String]) -> String {
+    match accelerators {
         [] => format!("the image kept in {}", path.display()),
         all => format!("accelerator {}", all.join(", ")),
     }

@@ -19,11 +19,26 @@ const OTHER: &str = "56e203e9-864f-49a7-b94b-12284c31e02b";
 struct Bench {
     served: Served,
     folder: TempDir,
+    is_alveo: bool,
 }
 
 impl Bench {
     fn new() -> Self {
-        Bench { served: Served::new(&["mock:s10-dfl:2"]), folder: tempfile::tempdir().unwrap() }
+        Bench::of("mock:s10-dfl:2", false)
+    }
+
+    /// Alveo cards: their user BAR takes images.
+    fn alveo() -> Self {
+        Bench::of("mock:alveo-xdma:2", true)
+    }
+
+    fn of(selector: &str, is_alveo: bool) -> Self {
+        Bench { served: Served::new(&[selector]), folder: tempfile::tempdir().unwrap(), is_alveo }
+    }
+
+    /// The function of card 0 that takes images.
+    fn target(&self) -> String {
+        if self.is_alveo { self.served.card(0) } else { self.served.control(0) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -32,36 +47,40 @@ impl Bench {
 
     /// Writes an image of this accelerator.
     fn image(&self, guid: &str, bytes: &str) -> PathBuf {
-        let path = self.path(&format!("{guid}-{bytes}.gbs"));
+        let path = self.path(&format!("{guid}-{bytes}.{}", if self.is_alveo { "bit" } else { "gbs" }));
         stdout(&["mock", "image", "--output", path.to_str().unwrap(), "--guid", guid, "--bytes", bytes]);
         path
     }
 
     /// Arguments for the control function of card 0.
     fn words<'a>(&'a self, words: &[&'a str], control: &'a str) -> Vec<&'a str> {
-        [&["image"], words, &[control, "--state-dir", self.folder.path().to_str().unwrap()]].concat()
+        let unchecked = self.is_alveo && words[0] == "load";
+        let unchecked = if unchecked { &["--unchecked"][..] } else { &[] };
+        [&["image"], words, &[control, "--state-dir", self.folder.path().to_str().unwrap()], unchecked].concat()
     }
 
     fn load(&self, image: &Path) -> Output {
-        run(&self.words(&["load", image.to_str().unwrap()], &self.served.control(0)))
+        run(&self.words(&["load", image.to_str().unwrap()], &self.target()))
     }
 
     fn loads(&self, image: &Path) -> serde_json::Value {
-        json(&self.words(&["load", image.to_str().unwrap()], &self.served.control(0)))
+        json(&self.words(&["load", image.to_str().unwrap()], &self.target()))
     }
 
     fn recover(&self) -> serde_json::Value {
-        json(&self.words(&["recover"], &self.served.control(0)))
+        json(&self.words(&["recover"], &self.target()))
     }
 
     /// Where an image of card 0 is kept.
     fn kept(&self, name: &str) -> PathBuf {
-        self.path("vfio-user").join(self.served.control(0).trim_start_matches("vfio-user:/")).join(name)
+        self.path("vfio-user").join(self.target().trim_start_matches("vfio-user:/")).join(name)
     }
 
-    /// The first 32 bits of the GUID in the accelerator's feature list; all-ones if there is no accelerator.
+    /// The first 32 bits of the GUID in the accelerator's feature list; all-ones if there is no accelerator. Of an Alveo card those that
+    /// the decoupler says; 0 if there is no accelerator.
     fn loaded(&self) -> u64 {
-        json(&["reg", &self.served.card(0), "0x14"])["value"].as_u64().unwrap()
+        let register = if self.is_alveo { "0x2001c" } else { "0x14" };
+        json(&["reg", &self.served.card(0), register])["value"].as_u64().unwrap()
     }
 }
 
@@ -76,7 +95,7 @@ fn failed(output: &Output) -> (i32, String) {
 /// Without OFS one socket is card and control function.
 #[test]
 fn a_card_without_ofs_takes_images_on_its_only_function() {
-    let bench = Bench { served: Served::new(&["mock:s10-pac:2"]), folder: tempfile::tempdir().unwrap() };
+    let bench = Bench::of("mock:s10-pac:2", false);
     let card = bench.served.card(0);
     let load = |image: &Path| json(&bench.words(&["load", image.to_str().unwrap()], &card));
     let collective = ["coll", "allgather", "--bytes", "4KiB", "--cards", &bench.served.all()];
@@ -175,8 +194,16 @@ fn await_pending(bench: &Bench, load: &mut Child) {
 /// says which.
 #[test]
 fn a_killed_load_is_completed_or_undone() {
+    kill_loads(&Bench::new());
+}
+
+#[test]
+fn a_killed_load_of_an_alveo_card_is_completed_or_undone() {
+    kill_loads(&Bench::alveo());
+}
+
+fn kill_loads(bench: &Bench) {
     let points = if std::env::var_os("FPGA_TESTS_FULL").is_some() { 200 } else { 30 };
-    let bench = Bench::new();
     let images = [(CARD, bench.image(CARD, "256KiB")), (OTHER, bench.image(OTHER, "256KiB"))];
     let began = Instant::now();
     bench.loads(&images[0].1);
@@ -185,12 +212,12 @@ fn a_killed_load_is_completed_or_undone() {
     let mut outcomes = [0; 3];
     for point in 0..points {
         let (guid, image) = &images[(point + 1) % 2];
-        let control = bench.served.control(0);
-        let words = bench.words(&["load", image.to_str().unwrap()], &control);
+        let target = bench.target();
+        let words = bench.words(&["load", image.to_str().unwrap()], &target);
         let mut child = command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         // Half of them from the first note on, so that some are in the middle on any machine.
         if point % 4 >= 2 {
-            await_pending(&bench, &mut child);
+            await_pending(bench, &mut child);
         }
         thread::sleep(whole * (point / 4 * 4) as u32 / points as u32);
         let _ = child.kill();
@@ -214,6 +241,55 @@ fn a_killed_load_is_completed_or_undone() {
         assert_eq!(loaded, beginning(current), "point {point}: {recovered}");
     }
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+#[test]
+fn an_alveo_card_takes_bit_files_and_rolls_back_what_fails() {
+    let bench = Bench::alveo();
+    let collective = ["coll", "allgather", "--bytes", "4KiB", "--cards", &bench.served.all()];
+    let before = stdout(&collective);
+    let (first, second) = (bench.image(OTHER, "64KiB"), bench.image(CARD, "64KiB"));
+    // A .bit file does not say which interface it is made for.
+    let checked = run(&["image", "load", first.to_str().unwrap(), &bench.target()]);
+    let (code, text) = failed(&checked);
+    assert!(code == 7 && text.contains("use --unchecked"), "{code}: {text}");
+    assert_eq!(bench.loads(&first)["accelerators"][0], OTHER);
+    assert_eq!(bench.loaded(), beginning(OTHER));
+    let (code, text) = failed(&run(&collective));
+    assert!(code == 1 && text.contains("no command sequencer"), "{code}: {text}");
+    bench.loads(&second);
+    assert_eq!(stdout(&collective), before);
+    // A damaged checksum: the image before comes back.
+    let mut damaged = fs::read(&first).unwrap();
+    let place = damaged.len() - 16;
+    damaged[place] ^= 1;
+    let bad = bench.path("bad.bit");
+    fs::write(&bad, damaged).unwrap();
+    let (code, text) = failed(&bench.load(&bad));
+    assert_eq!(code, 1);
+    assert!(
+        text.contains("checksum of the image") && text.ends_with(&format!("rolled back to accelerator {CARD}\n")),
+        "{text}"
+    );
+    assert_eq!((bench.loaded(), bench.recover()["done"].as_str()), (beginning(CARD), Some("nothing")));
+    // For another device: refused, and nothing is rolled back, because nothing was started.
+    let mut foreign = fs::read(&first).unwrap();
+    let place = foreign.windows(4).position(|word| word == [0x14, 0xb7, 0xd0, 0x93]).unwrap();
+    foreign[place] = 0x04;
+    fs::write(&bad, foreign).unwrap();
+    let (code, text) = failed(&bench.load(&bad));
+    assert_eq!(code, 7, "{text}");
+    assert!(text.ends_with("the image is for device 0x04b7d093; the card has 0x14b7d093\n"), "{text}");
+    assert_eq!((bench.loaded(), bench.recover()["done"].as_str()), (beginning(CARD), Some("nothing")));
+    assert_eq!(stdout(&collective), before);
+    // Files of the other maker.
+    let gbs = bench.path("other.gbs");
+    stdout(&["mock", "image", "--output", gbs.to_str().unwrap(), "--bytes", "4KiB"]);
+    let (code, text) = failed(&bench.load(&gbs));
+    assert!(code == 7 && text.contains("GBS files are for Intel's cards, and this card is AMD's"), "{code}: {text}");
+    let xclbin = PathBuf::from("../driver/image/tests/data/plain.xclbin");
+    let (code, text) = failed(&bench.load(&xclbin));
+    assert!(code == 7, "{code}: {text}");
 }
 
 #[test]

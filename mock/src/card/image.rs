@@ -7,7 +7,7 @@ const HEADER_BYTES: usize = 32;
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 4;
 /// Fewest bytes of an image.
-pub(super) const BYTES_MIN: usize = HEADER_BYTES + CHECKSUM_BYTES;
+const BYTES_MIN: usize = HEADER_BYTES + CHECKSUM_BYTES;
 
 /// Makes an image of `bytes` bytes, a multiple of 4 and at least 36, that configures the accelerator with this GUID.
 pub fn image(guid: u128, bytes: usize) -> Vec<u8> {
@@ -24,7 +24,7 @@ pub fn image(guid: u128, bytes: usize) -> Vec<u8> {
 
 /// Checks an image while it arrives, in bounded memory.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
+pub(crate) struct Checker {
     header: Vec<u8>,
     /// Checksum of all words but the last.
     checksum: u32,
@@ -32,7 +32,7 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn push(&mut self, word: u32) {
+    pub(crate) fn push(&mut self, word: u32) {
         if let Some(before) = self.last.replace(word.to_le_bytes()) {
             self.checksum = crc32c::crc32c_append(self.checksum, &before);
         }
@@ -42,7 +42,7 @@ impl Checker {
     }
 
     /// Returns the GUID of the accelerator, if the image is whole.
-    pub(super) fn finish(&self) -> Option<u128> {
+    pub(crate) fn finish(&self) -> Option<u128> {
         let guid = self.header.get(MAGIC.len()..HEADER_BYTES)?;
         let is_whole = self.header.starts_with(&MAGIC) && self.last == Some(self.checksum.to_le_bytes());
         is_whole.then(|| guid.try_into().ok().map(u128::from_le_bytes)).flatten()

@@ -1,0 +1,162 @@
+//! Loads other logic into the region behind the decoupler.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use fpga_hal::{Claim, Function};
+use fpga_regs::alveo;
+use fpga_regs::decoupler::{BLOCK_BYTES, CONTROL, CUT_OFF, DEVICE, INTERFACE_0, LOGIC_0, MAGIC, MAGIC_VALUE, STATUS};
+use fpga_regs::hwicap::words;
+
+use crate::alveo::block::Block;
+use crate::alveo::error::{Error, Result};
+use crate::alveo::icap::Icap;
+use crate::alveo::shell::user_bar;
+use crate::sequencer::block::bus_error;
+
+/// Time limit for the decoupler: it acts within cycles.
+const DECOUPLE: Duration = Duration::from_secs(1);
+/// Bytes at the beginning of a stream within which packets begin.
+const SYNC_WITHIN: usize = 1024;
+/// Most words before the device is named, from where packets begin.
+const IDCODE_WITHIN: usize = 1024;
+
+/// How far loading has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that the card has taken.
+    pub pushed: u64,
+    /// Bytes of the stream.
+    pub total: u64,
+}
+
+/// The region of a card with this project's shell, held by this process.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use fpga_driver::alveo::Loader;
+/// # use fpga_hal::{Domain, in_process};
+/// # use fpga_mock::xdma::{IDCODE, Shape, XdmaCards, stream};
+/// # let cards = XdmaCards::new(1, Shape::default());
+/// # let function = in_process::attach(cards.endpoint(0), &Domain::in_process(), "card 0")?;
+/// # let stream = stream(7, IDCODE, 4096);
+///
+/// let mut loader = Loader::open(function)?;
+/// loader.load(&stream, |_| ControlFlow::Continue(()))?;
+/// assert_eq!(loader.logic()?, Some(7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Loader {
+    icap: Icap,
+    decoupler: Block,
+    _claim: Claim,
+}
+
+impl Loader {
+    /// Takes the region of a card into use.
+    ///
+    /// # Errors
+    /// [`Error::NoShell`], also without a decoupler; the bus's, with [`fpga_hal::Error::InUse`] if the function has another driver.
+    pub fn open(function: Function) -> Result<Self> {
+        let name = function.identity().name.clone();
+        let claim = function.claim().map_err(|error| bus_error(&name, error))?;
+        let window = user_bar(&function)?;
+        let decoupler = Block::new(&window, &function, alveo::DECOUPLER, BLOCK_BYTES)?;
+        let magic = decoupler.read(MAGIC)?;
+        if magic != MAGIC_VALUE {
+            let looked = format!("{magic:#010x} where the decoupler is; expected the letters DCPL");
+            return Err(Error::NoShell { name, looked });
+        }
+        Ok(Loader { icap: Icap::new(&window, &function)?, decoupler, _claim: claim })
+    }
+
+    /// Returns the id of the interface that images must be made for.
+    pub fn interface(&self) -> Result<u128> {
+        self.wide(INTERFACE_0)
+    }
+
+    /// Returns the GUID of what the region holds; `None` if it holds nothing.
+    pub fn logic(&self) -> Result<Option<u128>> {
+        Ok(Some(self.wide(LOGIC_0)?).filter(|guid| *guid != 0))
+    }
+
+    /// Returns whether the region is cut off, as it is after a load that failed.
+    pub fn is_cut_off(&self) -> Result<bool> {
+        Ok(self.decoupler.read(STATUS)? & CUT_OFF != 0)
+    }
+
+    fn wide(&self, first: u32) -> Result<u128> {
+        (0..4).try_fold(0, |all, part| Ok(all | u128::from(self.decoupler.read_any(first + 4 * part)?) << (32 * part)))
+    }
+
+    /// Loads a configuration stream: cuts the region off, writes the stream, checks what the FPGA says of it and that the region holds
+    /// something, and connects it again. `on_progress` is called for every queue full of words, and may break off.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a stream that is none, or for another device, and then nothing was started; [`Error::Failed`];
+    /// [`Error::Interrupted`]; [`Error::TimedOut`]. After an error the region holds nothing and is cut off; the port takes the next
+    /// stream.
+    pub fn load(&mut self, stream: &[u8], mut on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        self.check(stream)?;
+        self.icap.reset()?;
+        self.cut_off(CUT_OFF)?;
+        let result = self.push(stream, &mut on_progress);
+        if result.is_err()
+            && let Err(also) = self.icap.reset()
+        {
+            log::warn!("{}: after a failed load: {also}", self.decoupler.name());
+        }
+        result?;
+        self.cut_off(0)
+    }
+
+    fn cut_off(&self, bits: u32) -> Result<()> {
+        let to = if bits == 0 { "connect its region" } else { "cut its region off" };
+        self.decoupler.write(CONTROL, bits)?;
+        let is_so = |value| value & CUT_OFF == bits;
+        self.decoupler.poll((STATUS, "STATUS of the decoupler"), to, DECOUPLE, is_so).map(drop)
+    }
+
+    fn push(&self, stream: &[u8], on_progress: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        let (name, total) = (self.decoupler.name(), stream.len() as u64);
+        let (words, _) = stream.as_chunks();
+        let mut done = 0;
+        while done < words.len() {
+            done += self.icap.write(words[done..].iter().map(|word| u32::from_be_bytes(*word)))?;
+            let pushed = 4 * done as u64;
+            if on_progress(Progress { pushed, total }).is_break() {
+                return Err(Error::Interrupted { name, pushed, total });
+            }
+        }
+        self.icap.await_startup()?;
+        let known = words::ERRORS.iter().fold(0, |all, (bit, _)| all | 1 << bit);
+        let errors = self.icap.read_register(words::STATUS)? & known;
+        if errors != 0 || self.logic()?.is_none() {
+            return Err(Error::Failed { name, errors });
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a stream is one, and for this device.
+    fn check(&self, stream: &[u8]) -> Result<()> {
+        let refused = |what: String| Err(Error::Refused { name: self.decoupler.name(), what });
+        let (words, rest) = stream.as_chunks::<4>();
+        if !rest.is_empty() {
+            return refused(format!("a stream of {} bytes, which are no whole words", stream.len()));
+        }
+        let words = || words.iter().map(|word| u32::from_be_bytes(*word));
+        let Some(start) = words().take(SYNC_WITHIN / 4).position(|word| word == words::SYNC) else {
+            return refused(format!("no sync word {:#010x} in the first {SYNC_WITHIN} bytes", words::SYNC));
+        };
+        let mut packets = words().skip(start).take(IDCODE_WITHIN);
+        let named = packets.find(|word| *word == words::write(words::IDCODE, 1)).and_then(|_| packets.next());
+        let device = self.decoupler.read(DEVICE)?;
+        match named {
+            Some(named) if named == device => Ok(()),
+            Some(named) => refused(format!("the image is for device {named:#010x}; the card has {device:#010x}")),
+            None => refused("the image does not name the device that it is for".to_owned()),
+        }
+    }
+}
