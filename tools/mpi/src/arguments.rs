@@ -4,12 +4,51 @@ use cmdseq::plan::Collective;
 
 use crate::foreign::Word;
 
+/// An array of the program with a number for each rank, of 4 or of 8 bytes by the function called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Array {
+    address: Word,
+    bytes: usize,
+}
+
+impl Array {
+    pub(crate) fn new(address: Word, bytes: usize) -> Self {
+        Array { address, bytes }
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.address == 0
+    }
+
+    /// The number of rank `index`, which must be a rank of the communicator, in an array that MPI reads on this rank.
+    pub(crate) fn get(self, index: usize) -> i64 {
+        let place = self.address + index * self.bytes;
+        match self.bytes {
+            // SAFETY: MPI requires an array with one number for each rank, of 4 or of 8 bytes by the function called.
+            4 => i64::from(unsafe { (place as *const i32).read() }),
+            // SAFETY: as for 4 bytes.
+            _ => unsafe { (place as *const i64).read() },
+        }
+    }
+}
+
+/// Where a side has a block of each rank, of lengths of their own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Blocks {
+    /// Elements of each block.
+    pub(crate) counts: Array,
+    /// Elements before each block; those of an `MPI_Reduce_scatter` have none.
+    pub(crate) displacements: Option<Array>,
+}
+
 /// A buffer with its elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Side {
     pub(crate) buffer: Word,
+    /// Elements, or those of a block. 0 if there are `blocks`.
     pub(crate) count: i64,
     pub(crate) datatype: Word,
+    pub(crate) blocks: Option<Blocks>,
 }
 
 /// The arguments of one call. Functions with one buffer, such as a broadcast, have it on both sides.
@@ -23,23 +62,40 @@ pub(crate) struct Arguments {
     pub(crate) operation: Word,
     /// Significant if the collective has a root.
     pub(crate) root: i32,
-    /// Address of the receive counts of an `MPI_Reduce_scatter`, and bytes of each; else 0.
-    pub(crate) counts: (Word, usize),
 }
 
 impl Arguments {
     pub(crate) fn new(collective: Collective, communicator: Word) -> Self {
-        let none = Side { buffer: 0, count: 0, datatype: 0 };
-        Arguments { collective, communicator, send: none, receive: none, operation: 0, root: 0, counts: (0, 0) }
+        let none = Side { buffer: 0, count: 0, datatype: 0, blocks: None };
+        Arguments { collective, communicator, send: none, receive: none, operation: 0, root: 0 }
     }
 
     pub(crate) fn send(mut self, buffer: Word, count: i64, datatype: Word) -> Self {
-        self.send = Side { buffer, count, datatype };
+        self.send = Side { buffer, count, datatype, blocks: None };
         self
     }
 
     pub(crate) fn receive(mut self, buffer: Word, count: i64, datatype: Word) -> Self {
-        self.receive = Side { buffer, count, datatype };
+        self.receive = Side { buffer, count, datatype, blocks: None };
+        self
+    }
+
+    /// A block for each rank, with arrays of numbers of `bytes` bytes.
+    pub(crate) fn send_blocks(mut self, buffer: Word, arrays: (Word, Word), bytes: usize, datatype: Word) -> Self {
+        self.send = blocks(buffer, arrays, bytes, datatype);
+        self
+    }
+
+    /// A block of each rank, with arrays of numbers of `bytes` bytes.
+    pub(crate) fn receive_blocks(mut self, buffer: Word, arrays: (Word, Word), bytes: usize, datatype: Word) -> Self {
+        self.receive = blocks(buffer, arrays, bytes, datatype);
+        self
+    }
+
+    /// The receive counts of an `MPI_Reduce_scatter`, of `bytes` bytes each.
+    pub(crate) fn receive_counts(mut self, buffer: Word, counts: Word, bytes: usize, datatype: Word) -> Self {
+        let blocks = Blocks { counts: Array::new(counts, bytes), displacements: None };
+        self.receive = Side { buffer, count: 0, datatype, blocks: Some(blocks) };
         self
     }
 
@@ -52,21 +108,9 @@ impl Arguments {
         self.root = root as i32;
         self
     }
+}
 
-    pub(crate) fn counts(mut self, counts: Word, bytes: usize) -> Self {
-        self.counts = (counts, bytes);
-        self
-    }
-
-    /// The receive count of rank `index`, which must be a rank, of an `MPI_Reduce_scatter`.
-    pub(crate) fn count(&self, index: usize) -> i64 {
-        let (address, bytes) = self.counts;
-        let place = address + index * bytes;
-        match bytes {
-            // SAFETY: MPI requires an array with one count for each rank, of 4 or of 8 bytes by the function called.
-            4 => i64::from(unsafe { (place as *const i32).read() }),
-            // SAFETY: as for 4 bytes.
-            _ => unsafe { (place as *const i64).read() },
-        }
-    }
+fn blocks(buffer: Word, (counts, displacements): (Word, Word), bytes: usize, datatype: Word) -> Side {
+    let [counts, displacements] = [counts, displacements].map(|address| Array::new(address, bytes));
+    Side { buffer, count: 0, datatype, blocks: Some(Blocks { counts, displacements: Some(displacements) }) }
 }

@@ -6,11 +6,11 @@ use crate::abi::Constants;
 use crate::arguments::{Arguments, Side};
 use crate::foreign::Word;
 use crate::mpi::{Comm, Datatype};
-use crate::shape::{Shape, contiguous};
+use crate::shape::{Shape, contiguous, size_of};
 
-/// Elements in the program's memory.
+/// Elements that lie together in the program's memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+struct Part {
     address: Word,
     /// Bytes of the data, without gaps.
     bytes: usize,
@@ -18,8 +18,22 @@ pub(crate) struct Place {
     packed: Option<(i64, Datatype)>,
 }
 
+/// Elements in the program's memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    bytes: usize,
+    parts: Parts,
+}
+
+#[derive(Debug, Clone)]
+enum Parts {
+    One(Part),
+    /// Blocks of a vector form that do not lie one after the other.
+    Many(Vec<Part>),
+}
+
 /// What this rank gives and gets in a call; `None` if nothing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) input: Option<Place>,
     pub(crate) output: Option<Place>,
@@ -35,13 +49,16 @@ impl Places {
         (rank, size): (u32, u32),
     ) -> Option<Self> {
         use Collective::{Allgather, Alltoall, Barrier, Broadcast, Exscan, Gather, Reduce, ReduceScatter, Scatter};
+        if shape.collective.has_counts() {
+            return Places::of_blocks(arguments, shape, constants, (rank, size));
+        }
         let Arguments { send, receive, .. } = arguments;
         let is_root = rank == shape.root;
         let is_in_place = |side: &Side| side.buffer == constants.in_place;
         let (ranks, own) = (i64::from(size), i64::from(rank));
-        let one = |side: &Side| Some(Whole { side: *side, first: 0, blocks: 1 });
-        let all = |side: &Side| Some(Whole { side: *side, first: 0, blocks: ranks });
-        let block = |side: &Side| Some(Whole { side: *side, first: own, blocks: 1 });
+        let one = |side: &Side| Some(Uniform { side: *side, first: 0, blocks: 1 });
+        let all = |side: &Side| Some(Uniform { side: *side, first: 0, blocks: ranks });
+        let block = |side: &Side| Some(Uniform { side: *side, first: own, blocks: 1 });
         let given = if is_in_place(send) { receive } else { send };
         let input = match shape.collective {
             Barrier => None,
@@ -62,34 +79,75 @@ impl Places {
             Gather | Allgather | Alltoall => all(receive),
             _ => one(receive),
         };
-        let place = |whole: Option<Whole>| whole.map_or(Some(None), |whole| whole.place(shape, constants).map(Some));
+        let place = |uniform: Option<Uniform>| {
+            let Some(uniform) = uniform else { return Some(None) };
+            uniform.part(shape, constants).map(|part| Some(Place::of(part)))
+        };
         Some(Places { input: place(input)?, output: place(output)? })
+    }
+
+    /// The places of a vector form.
+    fn of_blocks(
+        arguments: &Arguments,
+        shape: &Shape,
+        constants: &Constants,
+        (rank, size): (u32, u32),
+    ) -> Option<Self> {
+        use Collective::{Allgatherv, Gatherv, Scatterv};
+        let Arguments { send, receive, .. } = arguments;
+        let is_in_place = |side: &Side| side.buffer == constants.in_place;
+        let request = shape.request((0..size).collect());
+        let (given, taken) = (request.input_bytes(rank), request.output_bytes(rank));
+        let gives = |to: u32| request.given(rank, to);
+        let takes = |from: u32| request.given(from, rank);
+        let one = |side: &Side, bytes: u64| whole(side, side.buffer, side.count, bytes, constants).map(Place::of);
+        let own = |side: &Side, bytes: u64| block(side, rank, bytes, constants).map(Place::of);
+        let all = |side: &Side, bytes: &dyn Fn(u32) -> u64| {
+            let blocks = (0..size).filter(|other| bytes(*other) != 0);
+            let parts = blocks.map(|other| block(side, other, bytes(other), constants));
+            Place::of_parts(parts.collect::<Option<Vec<Part>>>()?)
+        };
+        let input = || match shape.collective {
+            Scatterv => all(send, &gives),
+            Gatherv | Allgatherv if is_in_place(send) => own(receive, given),
+            Gatherv | Allgatherv => one(send, given),
+            _ => all(if is_in_place(send) { receive } else { send }, &gives),
+        };
+        let output = || match shape.collective {
+            Scatterv => one(receive, taken),
+            _ => all(receive, &takes),
+        };
+        let is_kept = shape.collective == Scatterv && is_in_place(receive);
+        Some(Places {
+            input: if given == 0 { None } else { Some(input()?) },
+            output: if taken == 0 || is_kept { None } else { Some(output()?) },
+        })
     }
 
     /// Bytes of both.
     pub(crate) fn bytes(&self) -> u64 {
-        [self.input, self.output].iter().flatten().map(|place| place.bytes as u64).sum()
+        [&self.input, &self.output].into_iter().flatten().map(|place| place.bytes as u64).sum()
     }
 }
 
-/// Blocks of one side, each of `bytes` of the shape.
-struct Whole {
+/// Blocks of one side that lie one after the other, each of `bytes` of the shape.
+struct Uniform {
     side: Side,
     /// Blocks before.
     first: i64,
     blocks: i64,
 }
 
-impl Whole {
-    fn place(self, shape: &Shape, constants: &Constants) -> Option<Place> {
-        let Whole { side, first, blocks } = self;
+impl Uniform {
+    fn part(self, shape: &Shape, constants: &Constants) -> Option<Part> {
+        let Uniform { side, first, blocks } = self;
         let bytes = shape.bytes.checked_mul(u64::try_from(blocks).ok()?)?;
         let bytes = usize::try_from(bytes).ok()?;
         // Reductions have the elements of the cards, whose pairs lie as those of C.
         if shape.combine.is_some() || contiguous(side.datatype, constants).is_some() {
             let skip = usize::try_from(shape.bytes).ok()?.checked_mul(usize::try_from(first).ok()?)?;
             let address = side.buffer.checked_add(skip).filter(|_| side.buffer != 0)?;
-            return Some(Place { address, bytes, packed: None });
+            return Some(Part { address, bytes, packed: None });
         }
         let datatype = Datatype(side.datatype);
         let count = side.count.checked_mul(blocks)?;
@@ -99,29 +157,110 @@ impl Whole {
         }
         let skip = if first == 0 { 0 } else { datatype.extent().ok()?.checked_mul(side.count)?.checked_mul(first)? };
         let address = side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
-        Some(Place { address, bytes, packed: Some((count, datatype)) })
+        Some(Part { address, bytes, packed: Some((count, datatype)) })
+    }
+}
+
+/// The block of rank `index` on a side with blocks; `None` if it does not have `bytes` bytes.
+fn block(side: &Side, index: u32, bytes: u64, constants: &Constants) -> Option<Part> {
+    let blocks = side.blocks?;
+    let index = index as usize;
+    let extent = match contiguous(side.datatype, constants) {
+        Some(bytes) => i64::try_from(bytes).ok()?,
+        None => Datatype(side.datatype).extent().ok()?,
+    };
+    let skip = blocks.displacements?.get(index).checked_mul(extent)?;
+    let address = side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
+    whole(side, address, blocks.counts.get(index), bytes, constants)
+}
+
+/// `count` elements at `address`; `None` if they do not have `bytes` bytes.
+fn whole(side: &Side, address: Word, count: i64, bytes: u64, constants: &Constants) -> Option<Part> {
+    let size = size_of(side.datatype, constants).ok()?;
+    let packed = contiguous(side.datatype, constants).is_none().then_some((count, Datatype(side.datatype)));
+    // Derived datatypes may hold addresses, for a buffer at MPI_BOTTOM.
+    let is_missing = side.buffer == 0 && packed.is_none();
+    if is_missing || u64::try_from(count).ok()?.checked_mul(size)? != bytes {
+        return None;
+    }
+    Some(Part { address, bytes: usize::try_from(bytes).ok()?, packed })
+}
+
+impl Part {
+    /// Copies the data to `data`, which is as long.
+    ///
+    /// # Safety
+    /// As [`Place::read`].
+    unsafe fn copy_out(&self, data: &mut [u8], comm: Comm) -> Result<(), i32> {
+        match self.packed {
+            None => {
+                // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
+                data.copy_from_slice(unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) });
+                Ok(())
+            }
+            // SAFETY: by this function's contract the elements exist.
+            Some((count, datatype)) => unsafe { datatype.pack(self.address, count, data, comm) },
+        }
+    }
+
+    /// Copies `data`, which is as long, to the elements.
+    ///
+    /// # Safety
+    /// As [`Place::write`].
+    unsafe fn copy_in(&self, data: &[u8], comm: Comm) -> Result<(), i32> {
+        match self.packed {
+            None => {
+                // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
+                unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }.copy_from_slice(data);
+                Ok(())
+            }
+            // SAFETY: by this function's contract there is room for the elements.
+            Some((count, datatype)) => unsafe { datatype.unpack(data, self.address, count, comm) },
+        }
     }
 }
 
 impl Place {
+    fn of(part: Part) -> Self {
+        Place { bytes: part.bytes, parts: Parts::One(part) }
+    }
+
+    /// Of parts in this order: one if each begins where the one before ends.
+    fn of_parts(parts: Vec<Part>) -> Option<Self> {
+        let first = *parts.first()?;
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let is_one = parts.iter().all(|part| part.packed.is_none())
+            && parts.windows(2).all(|pair| pair[0].address.checked_add(pair[0].bytes) == Some(pair[1].address));
+        let parts = if is_one { Parts::One(Part { bytes, ..first }) } else { Parts::Many(parts) };
+        Some(Place { bytes, parts })
+    }
+
+    fn parts(&self) -> &[Part] {
+        match &self.parts {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
+    }
+
     /// Calls `take` with the data.
     ///
     /// # Safety
     /// The place is that of arguments which the program has just passed to MPI, which requires that the elements exist and that
     /// nothing changes them during the call.
     pub(crate) unsafe fn read<T>(&self, comm: Comm, take: impl FnOnce(&[u8]) -> T) -> Result<T, i32> {
-        match self.packed {
-            None => {
-                // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
-                Ok(take(unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }))
-            }
-            Some((count, datatype)) => {
-                let mut packed = vec![0; self.bytes];
-                // SAFETY: by this function's contract the elements exist.
-                unsafe { datatype.pack(self.address, count, &mut packed, comm) }?;
-                Ok(take(&packed))
-            }
+        if let Parts::One(Part { address, bytes, packed: None }) = self.parts {
+            // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
+            return Ok(take(unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }));
         }
+        let mut data = vec![0; self.bytes];
+        let mut left = data.as_mut_slice();
+        for part in self.parts() {
+            let (now, later) = left.split_at_mut(part.bytes);
+            // SAFETY: by this function's contract.
+            unsafe { part.copy_out(now, comm) }?;
+            left = later;
+        }
+        Ok(take(&data))
     }
 
     /// Calls `give` with room for the data, all of which it fills, and stores the data.
@@ -133,17 +272,19 @@ impl Place {
     where
         E: From<i32>,
     {
-        match self.packed {
-            None => {
-                // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
-                give(unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) })
-            }
-            Some((count, datatype)) => {
-                let mut packed = vec![0; self.bytes];
-                give(&mut packed)?;
-                // SAFETY: by this function's contract there is room for the elements.
-                unsafe { datatype.unpack(&packed, self.address, count, comm) }.map_err(E::from)
-            }
+        if let Parts::One(Part { address, bytes, packed: None }) = self.parts {
+            // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
+            return give(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
         }
+        let mut data = vec![0; self.bytes];
+        give(&mut data)?;
+        let mut left = data.as_slice();
+        for part in self.parts() {
+            let (now, later) = left.split_at(part.bytes);
+            // SAFETY: by this function's contract.
+            unsafe { part.copy_in(now, comm) }?;
+            left = later;
+        }
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use fpga_tests::threads;
 
 use crate::engine::{Engine, Registered};
 use crate::records::{Record, Records};
+use crate::settings::Policy;
 use crate::shape::{Reason, Shape};
 use crate::statistics::{Name, Statistics};
 
@@ -99,7 +100,7 @@ fn watched(fabric: &Fabric, node: u32, accesses: &Arc<Accesses>) -> Card {
 
 fn shape(collective: Collective, bytes: u64) -> Shape {
     let combine = collective.reduces().then_some(Combine { reduction: Reduction::Sum, element: Element::U64 });
-    Shape { collective, bytes, root: 0, combine }
+    Shape { collective, bytes, root: 0, combine, counts: Vec::new() }
 }
 
 /// One call of `rank`, from its input to its output.
@@ -198,7 +199,8 @@ fn a_warm_call_is_one_doorbell_and_allocates_nothing() {
 fn counting_a_call_allocates_nothing() {
     let (mut statistics, mut records) = (Statistics::default(), Records::default());
     let name = Name::new("MPI_COMM_WORLD".to_owned(), 4);
-    let record = Record { comm: crate::mpi::Comm(0), rank: 0, size: 4, name, cards: Err(Reason::SingleRank) };
+    let (comm, policy, cards) = (crate::mpi::Comm(0), Policy::Always, Err(Reason::SingleRank));
+    let record = Record { comm, rank: 0, size: 4, name, policy, cards };
     let number = records.add(record);
     let mut count = || {
         let record = records.remove(number).unwrap();

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cmdseq::plan::{self, Order, Piece, Request};
-use cmdseq::{Completion, Instruction, Operand, Operation};
+use cmdseq::plan::{self, Order, Piece};
+use cmdseq::{Completion, Instruction, Operand, Operation, Tables};
 use fpga_driver::{Bound, Card, Cluster, Communicator, Contexts, Error, Peers, Token, check, digest};
 use fpga_hal::DmaBuffer;
 use fpga_select::Selector;
@@ -55,6 +55,8 @@ struct Planned {
     instructions: Vec<Instruction>,
     input: Vec<Piece>,
     output: Vec<Piece>,
+    /// Those of a vector form, which the card has or is given before the call.
+    tables: Tables,
     /// Whether the cards are faster than the MPI library, once it was measured.
     is_faster: Option<bool>,
     _contexts: Contexts,
@@ -145,19 +147,16 @@ impl Engine {
         }
         let planned = self.make_plan(registered, shape)?;
         let is_there = planned.is_some();
-        registered.plans.insert(*shape, planned);
+        registered.plans.insert(shape.clone(), planned);
         Ok(is_there)
     }
 
     fn make_plan(&mut self, registered: &Registered, shape: &Shape) -> Result<Option<Planned>, Error> {
-        let mut request = Request::new(shape.collective, registered.communicator.members().to_vec(), shape.bytes);
-        request.root = shape.root;
-        request.combine = shape.combine;
+        let mut request = shape.request(registered.communicator.members().to_vec());
         request.order = self.order;
         // The cards of other ranks run nothing for this communicator.
         request.relays = Some(Vec::new());
-        let planned = plan::plan(&request, self.cluster.capabilities()).ok().map(|plan| plan.set);
-        let set = planned.filter(|set| set.programs.iter().all(|program| program.tables.is_empty()));
+        let set = plan::plan(&request, self.cluster.capabilities()).ok().map(|plan| plan.set);
         // What a call writes to a card must wait until the card's own call has begun.
         let set = set.filter(|set| !set.instructions().any(|one| is_one_sided(one.operation)));
         let mut among = self.cluster.among(&registered.communicator)?;
@@ -166,10 +165,12 @@ impl Engine {
         let Some(set) = set else { return Ok(None) };
         let contexts = among.contexts(&set.communicators)?;
         let (node, program) = (set.nodes[registered.rank], &set.programs[registered.rank]);
+        let not_empty = |pieces: &[Piece]| pieces.iter().filter(|piece| piece.bytes != 0).cloned().collect();
         Ok(Some(Planned {
             instructions: contexts.translate(node, &program.instructions).into_owned(),
-            input: program.input.clone(),
-            output: program.output.clone(),
+            input: not_empty(&program.input),
+            output: not_empty(&program.output),
+            tables: program.tables.clone(),
             is_faster: None,
             _contexts: contexts,
         }))
@@ -191,6 +192,8 @@ impl Engine {
                 expected: "one with a plan".to_owned(),
             });
         };
+        // No call is in flight, so that no instruction uses the tables that are replaced.
+        self.cluster.card_mut(0).load_tables(&planned.tables)?;
         let outputs = length(&planned.input);
         let buffer = self.buffer(outputs + length(&planned.output))?;
         let mut at = 0;

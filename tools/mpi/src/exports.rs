@@ -7,9 +7,10 @@ use std::ffi::c_int;
 
 use cmdseq::plan::Collective;
 
-use crate::arguments::{Arguments, Side};
+use crate::arguments::{Arguments, Array, Side};
 use crate::foreign::{self, Function, Inside, SUCCESS, Word, pmpi};
-use crate::mpi::Comm;
+use crate::hints;
+use crate::mpi::{self, Comm};
 use crate::offload::{collective, counted};
 use crate::session;
 use crate::shape::Reason;
@@ -88,26 +89,80 @@ macro_rules! collectives {
 /// Makes a call that has large counts by `small`, the function with counts of type `int`.
 fn narrowed(arguments: &Arguments, small: impl FnOnce() -> c_int) -> c_int {
     let comm = Comm(arguments.communicator);
-    let too_large = || comm.raise("the MPI library of this process has no functions with large counts");
     let fits = |side: &Side| c_int::try_from(side.count).is_ok();
     if !fits(&arguments.send) || !fits(&arguments.receive) {
-        return too_large();
+        return comm.raise(NO_LARGE_COUNTS);
     }
-    if arguments.counts.0 == 0 {
+    if arguments.send.blocks.is_none() && arguments.receive.blocks.is_none() {
         return small();
     }
-    let counts = match comm.size() {
-        Ok(size) => {
-            (0..size as usize).map(|index| c_int::try_from(arguments.count(index))).collect::<Result<Vec<_>, _>>()
-        }
-        Err(code) => return code,
+    let arrays = narrow(arguments);
+    match arrays {
+        // SAFETY: the words are those of a call of MPI, and there is a number for each rank where MPI reads one.
+        Ok(Some([send, receive])) => unsafe { small_vector(arguments, &send, &receive) },
+        Ok(None) => comm.raise(NO_LARGE_COUNTS),
+        Err(code) => code,
+    }
+}
+
+const NO_LARGE_COUNTS: &str = "the MPI library of this process has no functions with large counts";
+
+/// The arrays of one side with numbers of type `int`; empty where MPI reads none.
+#[derive(Default)]
+struct Narrow {
+    counts: Vec<c_int>,
+    displacements: Vec<c_int>,
+}
+
+/// The arrays of both sides; `None` if a number is too large.
+fn narrow(arguments: &Arguments) -> mpi::Result<Option<[Narrow; 2]>> {
+    let Arguments { collective, communicator, send, receive, root, .. } = arguments;
+    let comm = Comm(*communicator);
+    let is_inter = comm.is_inter()?;
+    let reduces = *collective == Collective::ReduceScatter;
+    let size = if is_inter && !reduces { comm.remote_size()? } else { comm.size()? } as usize;
+    // Only Open MPI lacks these functions, and MPI_ROOT is -4 there.
+    let is_root = if is_inter { *root == -4 } else { u32::try_from(*root) == Ok(comm.rank()?) };
+    let is_read = is_root || !collective.has_root();
+    let side = |side: &Side| {
+        let Some(blocks) = side.blocks.filter(|_| is_read && side.buffer != IN_PLACE) else {
+            return Some(Narrow::default());
+        };
+        let numbers = |array: Array| {
+            let count = if array.is_null() { 0 } else { size };
+            (0..count).map(|index| c_int::try_from(array.get(index)).ok()).collect::<Option<Vec<c_int>>>()
+        };
+        let displacements = blocks.displacements.map_or(Some(Vec::new()), numbers)?;
+        Some(Narrow { counts: numbers(blocks.counts)?, displacements })
     };
-    let Ok(counts) = counts else { return too_large() };
-    let Arguments { send, receive, operation, communicator, .. } = *arguments;
-    let datatype = receive.datatype;
-    // SAFETY: the words are those of a call of MPI, and there is a count for each rank.
+    Ok(side(send).zip(side(receive)).map(|(send, receive)| [send, receive]))
+}
+
+/// `MPI_IN_PLACE` of Open MPI, the only library that lacks functions with large counts.
+const IN_PLACE: Word = 1;
+
+/// Makes a call with arrays of numbers of type `int`.
+///
+/// # Safety
+/// As MPI requires of the arguments, with these arrays for theirs.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]
+unsafe fn small_vector(arguments: &Arguments, sends: &Narrow, receives: &Narrow) -> c_int {
+    let &Arguments { collective, communicator: comm, send, receive, operation, root } = arguments;
+    let address = |numbers: &Vec<c_int>| if numbers.is_empty() { std::ptr::null() } else { numbers.as_ptr() };
+    let (counts, places) = (address(&sends.counts), address(&sends.displacements));
+    let (taken, at) = (address(&receives.counts), address(&receives.displacements));
+    let (from, to, kind, other) = (send.buffer, receive.buffer, send.datatype, receive.datatype);
+    // SAFETY: by this function's contract.
     unsafe {
-        pmpi!(MPI_Reduce_scatter, send.buffer, receive.buffer, counts.as_ptr(), datatype, operation, communicator)
+        match collective {
+            Collective::Scatterv => {
+                pmpi!(MPI_Scatterv, from, counts, places, kind, to, receive.count, other, root, comm)
+            }
+            Collective::Gatherv => pmpi!(MPI_Gatherv, from, send.count, kind, to, taken, at, other, root, comm),
+            Collective::Allgatherv => pmpi!(MPI_Allgatherv, from, send.count, kind, to, taken, at, other, comm),
+            Collective::Alltoallv => pmpi!(MPI_Alltoallv, from, counts, places, kind, to, taken, at, other, comm),
+            _ => pmpi!(MPI_Reduce_scatter, from, to, taken, other, operation, comm),
+        }
     }
 }
 
@@ -127,6 +182,14 @@ macro_rules! passed {
     ($($reason:ident $operation:literal $real:ident $profiled:ident $words:tt;)+) => {$(
         exported! { $real $words { counted($operation, Reason::$reason, || real!($real $words)) } }
         exported! { $profiled $words { counted($operation, Reason::$reason, || real!($real $words)) } }
+    )+};
+}
+
+/// Exports functions that give a communicator the keys of an info object.
+macro_rules! hinted {
+    ($($name:ident $profiled:ident $words:tt |$pass:ident| $body:expr;)+) => {$(
+        exported! { $name $words { let $pass = || real!($name $words); $body } }
+        exported! { $profiled $words { let $pass = || real!($name $words); $body } }
     )+};
 }
 
@@ -170,6 +233,30 @@ ending! {
 }
 
 barrier! { MPI_Barrier PMPI_Barrier }
+
+hinted! {
+    MPI_Comm_set_info PMPI_Comm_set_info (comm info) |pass| hints::set(comm, info, pass);
+    // SAFETY: by the contract of the exported function, MPI stores a handle there.
+    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (comm info made) |pass| unsafe { hints::made(info, made, pass) };
+}
+
+/// Exports the function that duplicates a communicator without waiting. Open MPI 4.1 lacks it, and keys are hints: it duplicates without.
+macro_rules! duplicating {
+    ($($name:ident)+) => {$(
+        exported! { $name (comm info made request) {
+            static FUNCTION: Function = Function::new(foreign::name!(MPI_Comm_idup_with_info));
+            let pass = || match FUNCTION.is_there() {
+                true => real!(MPI_Comm_idup_with_info (comm info made request)),
+                false => real!(MPI_Comm_idup (comm made request)),
+            };
+            // SAFETY: by the contract of the exported function, MPI stores a handle there. The new communicator takes attributes
+            // although its request is not complete.
+            unsafe { hints::made(info, made, pass) }
+        } }
+    )+};
+}
+
+duplicating! { MPI_Comm_idup_with_info PMPI_Comm_idup_with_info }
 
 collectives! {
     (MPI_Bcast PMPI_Bcast, MPI_Bcast_c PMPI_Bcast_c)
@@ -219,8 +306,7 @@ collectives! {
     |count| (send receive counts datatype operation comm) {
         Arguments::new(Collective::ReduceScatter, comm)
             .send(send, 0, datatype)
-            .receive(receive, 0, datatype)
-            .counts(counts, bytes_of(count))
+            .receive_counts(receive, counts, bytes_of(count), datatype)
             .operation(operation)
     }
     (MPI_Scatter PMPI_Scatter, MPI_Scatter_c PMPI_Scatter_c)
@@ -251,11 +337,36 @@ collectives! {
     }
 }
 
+collectives! {
+    (MPI_Scatterv PMPI_Scatterv, MPI_Scatterv_c PMPI_Scatterv_c)
+    |count| (send counts displacements send_type receive receive_count receive_type root comm) {
+        Arguments::new(Collective::Scatterv, comm)
+            .send_blocks(send, (counts, displacements), bytes_of(count), send_type)
+            .receive(receive, count(receive_count), receive_type)
+            .root(root)
+    }
+    (MPI_Gatherv PMPI_Gatherv, MPI_Gatherv_c PMPI_Gatherv_c)
+    |count| (send send_count send_type receive counts displacements receive_type root comm) {
+        Arguments::new(Collective::Gatherv, comm)
+            .send(send, count(send_count), send_type)
+            .receive_blocks(receive, (counts, displacements), bytes_of(count), receive_type)
+            .root(root)
+    }
+    (MPI_Allgatherv PMPI_Allgatherv, MPI_Allgatherv_c PMPI_Allgatherv_c)
+    |count| (send send_count send_type receive counts displacements receive_type comm) {
+        Arguments::new(Collective::Allgatherv, comm)
+            .send(send, count(send_count), send_type)
+            .receive_blocks(receive, (counts, displacements), bytes_of(count), receive_type)
+    }
+    (MPI_Alltoallv PMPI_Alltoallv, MPI_Alltoallv_c PMPI_Alltoallv_c)
+    |count| (send counts displacements send_type receive taken places receive_type comm) {
+        Arguments::new(Collective::Alltoallv, comm)
+            .send_blocks(send, (counts, displacements), bytes_of(count), send_type)
+            .receive_blocks(receive, (taken, places), bytes_of(count), receive_type)
+    }
+}
+
 passed! {
-    Vector "scatterv" MPI_Scatterv PMPI_Scatterv (a b c d e f g h i);
-    Vector "gatherv" MPI_Gatherv PMPI_Gatherv (a b c d e f g h i);
-    Vector "allgatherv" MPI_Allgatherv PMPI_Allgatherv (a b c d e f g h);
-    Vector "alltoallv" MPI_Alltoallv PMPI_Alltoallv (a b c d e f g h i);
     Vector "alltoallw" MPI_Alltoallw PMPI_Alltoallw (a b c d e f g h i);
     Neighbourhood "neighbor_allgather" MPI_Neighbor_allgather PMPI_Neighbor_allgather (a b c d e f g);
     Neighbourhood "neighbor_alltoall" MPI_Neighbor_alltoall PMPI_Neighbor_alltoall (a b c d e f g);

@@ -39,6 +39,14 @@ impl Comm {
         Ok(rank.max(0) as u32)
     }
 
+    /// Members of the other group of a communicator that connects two.
+    pub(crate) fn remote_size(self) -> Result<u32> {
+        let mut size: c_int = 0;
+        // SAFETY: the communicator exists, and MPI writes one integer.
+        check(unsafe { pmpi!(MPI_Comm_remote_size, self.0, &raw mut size) })?;
+        Ok(size.max(0) as u32)
+    }
+
     /// Whether it connects two groups.
     pub(crate) fn is_inter(self) -> Result<bool> {
         let mut is_inter: c_int = 0;
@@ -88,7 +96,23 @@ impl Comm {
         check(unsafe { pmpi!(MPI_Barrier, self.0) })
     }
 
-    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for a block of each rank.
+    /// Sends `numbers` of the root to all members, in place. Collective.
+    pub(crate) fn broadcast_numbers(self, numbers: &mut [i64], root: u32, constants: &Constants) -> Result<()> {
+        let (count, int64) = (numbers.len(), constants.int64);
+        // SAFETY: MPI reads or writes `count` integers of 64 bits.
+        check(unsafe { pmpi!(MPI_Bcast, numbers.as_mut_ptr(), count, int64, root, self.0) })
+    }
+
+    /// Returns the `numbers` of all members, by rank: all have as many. Collective.
+    pub(crate) fn allgather_numbers(self, numbers: &[i64], constants: &Constants) -> Result<Vec<i64>> {
+        let (count, int64) = (numbers.len(), constants.int64);
+        let mut all = vec![0i64; count * self.size()? as usize];
+        // SAFETY: MPI reads `count` integers of 64 bits, and writes as many for each member.
+        check(unsafe { pmpi!(MPI_Allgather, numbers.as_ptr(), count, int64, all.as_mut_ptr(), count, int64, self.0) })?;
+        Ok(all)
+    }
+
+    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for all blocks of a rank.
     /// A reduction is of elements of `datatype` by `operation`. Collective.
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]
     pub(crate) fn collective(
@@ -99,11 +123,15 @@ impl Comm {
         (datatype, operation): (Word, Word),
         constants: &Constants,
     ) -> Result<()> {
-        let Shape { root, bytes, combine, .. } = *shape;
+        let &Shape { root, bytes, combine, .. } = shape;
+        let (own, size) = (self.rank()?, self.size()?);
+        let (rank, request) = (own as usize, shape.request((0..size).collect()));
+        let sends = Packed::of((0..size).map(|other| request.given(own, other)));
+        let receives = Packed::of((0..size).map(|other| request.given(other, own)));
         let (from, to, byte) = (send.as_ptr(), receive.as_mut_ptr(), constants.byte);
         let count = bytes / combine.map_or(1, |combine| combine.element.bytes());
         let (elements, comm) = (datatype, self.0);
-        // SAFETY: both buffers have room for as many blocks as there are ranks; the datatype is one without a constructor.
+        // SAFETY: both buffers have room for all blocks of a rank; the datatype is one without a constructor.
         check(unsafe {
             match shape.collective {
                 Collective::Broadcast => pmpi!(MPI_Bcast, to, count, byte, root, comm),
@@ -115,6 +143,23 @@ impl Comm {
                 Collective::Allreduce => pmpi!(MPI_Allreduce, from, to, count, elements, operation, comm),
                 Collective::ReduceScatter => {
                     pmpi!(MPI_Reduce_scatter_block, from, to, count, elements, operation, comm)
+                }
+                Collective::Scatterv => {
+                    let (block, sends) = (receives.total(), &sends);
+                    pmpi!(MPI_Scatterv, from, sends.counts(), sends.places(), byte, to, block, byte, root, comm)
+                }
+                Collective::Gatherv => {
+                    let (block, receives) = (sends.total(), &receives);
+                    pmpi!(MPI_Gatherv, from, block, byte, to, receives.counts(), receives.places(), byte, root, comm)
+                }
+                Collective::Allgatherv => {
+                    let block = sends.counts[rank];
+                    pmpi!(MPI_Allgatherv, from, block, byte, to, receives.counts(), receives.places(), byte, comm)
+                }
+                Collective::Alltoallv => {
+                    let (counts, places) = (sends.counts(), sends.places());
+                    let (taken, at) = (receives.counts(), receives.places());
+                    pmpi!(MPI_Alltoallv, from, counts, places, byte, to, taken, at, byte, comm)
                 }
                 Collective::Scan => pmpi!(MPI_Scan, from, to, count, elements, operation, comm),
                 Collective::Exscan => pmpi!(MPI_Exscan, from, to, count, elements, operation, comm),
@@ -136,16 +181,7 @@ impl Comm {
         let (Ok(_), true) = (c_int::try_from(total), lengths.iter().all(|length| *length >= 0)) else {
             return Err(c_int::MAX);
         };
-        let counts: Vec<c_int> = lengths.iter().map(|length| *length as c_int).collect();
-        let mut at = 0;
-        let places: Vec<c_int> = counts
-            .iter()
-            .map(|count| {
-                let place = at;
-                at += count;
-                place
-            })
-            .collect();
+        let packed = Packed::of(lengths.iter().map(|length| *length as u64));
         let mut all = vec![0u8; total as usize];
         let byte = constants.byte;
         // SAFETY: MPI reads `length` bytes, and writes `counts` bytes at `places`, which lie one after the other in `all`.
@@ -156,14 +192,14 @@ impl Comm {
                 data.len(),
                 byte,
                 all.as_mut_ptr(),
-                counts.as_ptr(),
-                places.as_ptr(),
+                packed.counts(),
+                packed.places(),
                 byte,
                 self.0
             )
         })?;
         let part = |(place, count): (&c_int, &c_int)| all[*place as usize..][..*count as usize].to_vec();
-        Ok(places.iter().zip(&counts).map(part).collect())
+        Ok(packed.places.iter().zip(&packed.counts).map(part).collect())
     }
 
     /// Lets the MPI library work on what the program has begun: a rendezvous that a late receive waits for.
@@ -200,6 +236,12 @@ impl Comm {
         check(unsafe { pmpi!(MPI_Comm_set_attr, self.0, key.0, value) })
     }
 
+    /// Deletes its attribute `key`, whose delete function frees the value.
+    pub(crate) fn delete_attribute(self, key: Key) -> Result<()> {
+        // SAFETY: the communicator and the key exist.
+        check(unsafe { pmpi!(MPI_Comm_delete_attr, self.0, key.0) })
+    }
+
     /// Raises an error with `text` on its error handler, and returns the code of the error.
     pub(crate) fn raise(self, text: &str) -> Code {
         let (mut class, mut code): (c_int, c_int) = (0, 0);
@@ -214,6 +256,38 @@ impl Comm {
         // SAFETY: the communicator exists and the code is one of MPI.
         let called = unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) };
         if called == SUCCESS { code } else { called }
+    }
+}
+
+/// Counts of blocks that lie one after the other, and their places.
+struct Packed {
+    counts: Vec<c_int>,
+    places: Vec<c_int>,
+}
+
+impl Packed {
+    /// Blocks of so many bytes each, together no more than an integer holds.
+    fn of(blocks: impl Iterator<Item = u64>) -> Self {
+        let counts: Vec<c_int> = blocks.map(|bytes| bytes as c_int).collect();
+        let mut at = 0;
+        let place = |count: &c_int| {
+            at += count;
+            at - count
+        };
+        let places = counts.iter().map(place).collect();
+        Packed { counts, places }
+    }
+
+    fn counts(&self) -> *const c_int {
+        self.counts.as_ptr()
+    }
+
+    fn places(&self) -> *const c_int {
+        self.places.as_ptr()
+    }
+
+    fn total(&self) -> c_int {
+        self.counts.iter().sum()
     }
 }
 
@@ -245,6 +319,30 @@ unsafe extern "C" fn not_copied(_: Word, _: Word, _: Word, _: Word, _: Word, fla
     // SAFETY: by this function's contract.
     unsafe { flag.write(0) };
     SUCCESS
+}
+
+/// An info object of the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Info(pub(crate) Word);
+
+/// Characters of a value that are looked at.
+const VALUE_MAX: usize = 63;
+
+impl Info {
+    /// The value of `key`, or its beginning; `None` if there is none.
+    pub(crate) fn value(self, key: &str) -> Option<String> {
+        let key = std::ffi::CString::new(key).ok()?;
+        let mut value = [0u8; VALUE_MAX + 1];
+        let mut flag: c_int = 0;
+        // SAFETY: the info object exists and the key is terminated; MPI writes at most VALUE_MAX characters, a terminator and
+        // an integer.
+        let code = unsafe { pmpi!(MPI_Info_get, self.0, key.as_ptr(), VALUE_MAX, value.as_mut_ptr(), &raw mut flag) };
+        if code != SUCCESS || flag == 0 {
+            return None;
+        }
+        let length = value.iter().position(|byte| *byte == 0).unwrap_or(VALUE_MAX);
+        Some(String::from_utf8_lossy(&value[..length]).into_owned())
+    }
 }
 
 /// A datatype of the program.

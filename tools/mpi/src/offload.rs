@@ -9,6 +9,7 @@ use crate::arguments::Arguments;
 use crate::buffers::Places;
 use crate::engine::{Engine, Registered, with_causes};
 use crate::foreign::{Code, Inside, SUCCESS, Word};
+use crate::hints::{self, Wish};
 use crate::mpi::{self, Comm};
 use crate::peers::MpiPeers;
 use crate::records::Record;
@@ -16,6 +17,7 @@ use crate::session::{Session, session};
 use crate::settings::Policy;
 use crate::shape::{Reason, Shape, shape};
 use crate::statistics::Name;
+use crate::vector;
 
 /// How often each way is measured. The best counts.
 const MEASUREMENTS: usize = 3;
@@ -103,9 +105,10 @@ fn measure(
     handles: (Word, Word),
     constants: &Constants,
 ) -> Result<bool, Trouble> {
-    let blocks = comm.size()? as usize * shape.bytes as usize;
-    let (send, mut receive) = (vec![0; blocks], vec![0; blocks]);
     let (input, output) = registered.bytes(shape);
+    // The address of no memory at all is that of MPI_IN_PLACE: there is at least a byte.
+    let room = (comm.size()? as usize * shape.bytes as usize).max(input).max(output).max(1);
+    let (send, mut receive) = (vec![0; room], vec![0; room]);
     let mut best = [u64::MAX; 2];
     for _ in 0..MEASUREMENTS {
         comm.barrier()?;
@@ -180,7 +183,16 @@ impl Session {
             Ok(registered) => registered,
             Err(reason) => return Ok(Some(*reason)),
         };
-        let shape = match shape(arguments, &self.constants, record.rank, record.size) {
+        let shape = if arguments.collective.has_counts() {
+            // The others wait for this rank in the round of counts, and then for its card.
+            if let Some(cause) = &self.failed {
+                return Err(Trouble::Earlier(cause.clone()));
+            }
+            vector::shape(arguments, &self.constants, record.comm, (record.rank, record.size))?
+        } else {
+            shape(arguments, &self.constants, record.rank, record.size)
+        };
+        let shape = match shape {
             Ok(shape) => shape,
             Err(reason) => return Ok(Some(reason)),
         };
@@ -195,7 +207,7 @@ impl Session {
         if !engine.plan(registered, &shape)? {
             return Ok(Some(Reason::NoPlan));
         }
-        if self.settings.as_ref().is_some_and(|settings| settings.policy == Policy::Auto) {
+        if record.policy == Policy::Auto {
             let is_faster = match registered.is_faster(&shape) {
                 Some(known) => known,
                 None => {
@@ -240,28 +252,53 @@ impl Session {
         } else {
             None
         };
-        let cards = match (reason, &mut self.engine) {
-            (Some(reason), _) | (None, &mut Err(reason)) => Err(reason),
-            (None, Ok(engine)) => {
-                // A rank may be late by any time, and the cards are waited for within a bound.
-                comm.barrier()?;
-                let peers = MpiPeers::new(comm, rank, size, self.constants.clone());
-                match engine.register(Box::new(peers)) {
-                    Ok(registered) => Ok(registered),
-                    // All ranks have this error.
-                    Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {
-                        if rank == 0 {
-                            eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
-                        }
-                        Err(Reason::Registration)
+        let mut policy = self.settings.as_ref().map_or(Policy::Never, |settings| settings.policy);
+        let cards = match reason {
+            Some(reason) => Err(reason),
+            None => match self.wish(comm, rank)? {
+                None => Err(Reason::Hint),
+                Some(Wish::Policy(Policy::Never)) => Err(Reason::Never),
+                Some(wish) => {
+                    if let Wish::Policy(wished) = wish {
+                        policy = wished;
                     }
-                    Err(error) => return Err(error.into()),
+                    self.register(comm, (rank, size))?
                 }
-            }
+            },
         };
         let name = Name::new(comm.name(), size);
-        let number = self.records.add(Record { comm, rank, size, name, cards });
+        let number = self.records.add(Record { comm, rank, size, name, policy, cards });
         comm.set_attribute(self.key, number)?;
         Ok(number)
+    }
+
+    /// What all ranks of `comm` wish for it; `None` if they differ. Collective: waits for the last rank, as late as it may be.
+    fn wish(&self, comm: Comm, rank: u32) -> Result<Option<Wish>, Trouble> {
+        let own = comm.attribute(self.hint)?.map_or(Wish::Unsaid, Wish::numbered);
+        let agreed = hints::agreed(&comm.allgather(&[own.number()], &self.constants)?);
+        if let (Err(cause), 0) = (&agreed, rank) {
+            eprintln!("fpga-mpi: {cause}; calls of the communicator go to the MPI library");
+        }
+        Ok(agreed.ok())
+    }
+
+    /// Makes the counterpart of `comm` on the cards, or says why there is none. Collective.
+    fn register(&mut self, comm: Comm, (rank, size): (u32, u32)) -> Result<Result<Registered, Reason>, Trouble> {
+        let engine = match &mut self.engine {
+            Ok(engine) => engine,
+            Err(reason) => return Ok(Err(*reason)),
+        };
+        let peers = MpiPeers::new(comm, rank, size, self.constants.clone());
+        match engine.register(Box::new(peers)) {
+            Ok(registered) => Ok(Ok(registered)),
+            // All ranks have this error.
+            Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {
+                if rank == 0 {
+                    eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
+                }
+                Ok(Err(Reason::Registration))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::engine::Registered;
 use crate::foreign::Word;
 use crate::mpi::Comm;
+use crate::settings::Policy;
 use crate::shape::Reason;
 use crate::statistics::Name;
 
@@ -18,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) name: Name,
+    /// Which of its calls go to the cards.
+    pub(crate) policy: Policy,
     /// Its counterpart on the cards, or why it has none.
     pub(crate) cards: Result<Registered, Reason>,
 }

@@ -24,7 +24,10 @@ pub(crate) struct Session {
     pub(crate) engine: Result<Engine, Reason>,
     /// What failed. The calls of this rank fail from then on.
     pub(crate) failed: Option<String>,
+    /// Of the number of a communicator's record.
     pub(crate) key: Key,
+    /// Of what the program wishes for a communicator.
+    pub(crate) hint: Key,
     pub(crate) records: Records,
     pub(crate) statistics: Statistics,
 }
@@ -71,6 +74,11 @@ pub(crate) unsafe extern "C" fn forget(_: Word, _: Word, number: Word, _: Word) 
     SUCCESS
 }
 
+/// Frees a number, which needs nothing.
+unsafe extern "C" fn keep_nothing(_: Word, _: Word, _: Word, _: Word) -> Code {
+    SUCCESS
+}
+
 impl Session {
     fn begin() -> mpi::Result<Self> {
         let constants = Arc::new(Constants::detect());
@@ -86,6 +94,7 @@ impl Session {
             engine,
             failed: None,
             key: Key::create(forget)?,
+            hint: Key::create(keep_nothing)?,
             records: Records::default(),
             statistics: Statistics::default(),
             constants,

@@ -16,6 +16,11 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
+    /// The policy with a name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Policy::Always, Policy::Auto, Policy::Never].into_iter().find(|policy| policy.name() == name)
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Policy::Always => "always",
@@ -76,11 +81,11 @@ impl Settings {
                 cards[index]
             ));
         }
-        let policy = match value("FPGA_MPI_POLICY").as_deref() {
-            None | Some("always") => Policy::Always,
-            Some("auto") => Policy::Auto,
-            Some("never") => Policy::Never,
-            Some(other) => return invalid("FPGA_MPI_POLICY", other, "always, auto or never"),
+        let policy = value("FPGA_MPI_POLICY");
+        let policy = match policy.as_deref().map(Policy::parse) {
+            None => Policy::Always,
+            Some(Some(known)) => known,
+            Some(None) => return invalid("FPGA_MPI_POLICY", &policy.unwrap_or_default(), "always, auto or never"),
         };
         let in_rank_order = match value("FPGA_MPI_ORDER").as_deref() {
             None | Some("any") => false,

@@ -7,7 +7,7 @@ use cmdseq::plan::Collective;
 use cmdseq::{Combine, Element, Reduction};
 
 use crate::abi::{Constants, Kind};
-use crate::arguments::{Arguments, Side};
+use crate::arguments::{Arguments, Array, Side};
 use crate::foreign::Word;
 use crate::mpi::Datatype;
 
@@ -24,6 +24,7 @@ pub(crate) enum Reason {
     SingleRank,
     OtherProcesses,
     Registration,
+    Hint,
     ZeroBytes,
     TooLarge,
     Invalid,
@@ -47,6 +48,7 @@ impl Reason {
             Reason::SingleRank => "one rank",
             Reason::OtherProcesses => "ranks outside of MPI_COMM_WORLD",
             Reason::Registration => "the cards refused the communicator",
+            Reason::Hint => "fpga_offload differs by rank or is invalid",
             Reason::ZeroBytes => "zero bytes",
             Reason::TooLarge => "too many bytes",
             Reason::Invalid => "invalid or aliased arguments",
@@ -63,16 +65,19 @@ impl Reason {
 }
 
 /// A collective with what all ranks have alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) collective: Collective,
     /// As [`Collective`] counts them.
     pub(crate) bytes: u64,
     pub(crate) root: u32,
     pub(crate) combine: Option<Combine>,
+    /// Bytes of the blocks of a vector form, as [`Request`](cmdseq::plan::Request) has them; else empty.
+    pub(crate) counts: Vec<u64>,
 }
 
-/// Returns the shape of a call by rank `rank` of `size`, on an intracommunicator.
+/// Returns the shape of a call by rank `rank` of `size`, on an intracommunicator. Vector forms have a
+/// [function of their own](crate::vector::shape).
 ///
 /// # Errors
 /// Why the cards do not take it.
@@ -95,10 +100,9 @@ pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, siz
         _ => {
             let element = combined(arguments, constants)?;
             combine = Some(element);
-            let count = if collective == ReduceScatter && arguments.counts.0 != 0 {
-                equal_count(arguments, size)?
-            } else {
-                receive.count
+            let count = match receive.blocks {
+                Some(blocks) => equal_count(blocks.counts, size)?,
+                None => receive.count,
             };
             u64::try_from(count).map_err(|_| Reason::Invalid)?.saturating_mul(element.element.bytes())
         }
@@ -122,17 +126,17 @@ pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, siz
     if bytes.saturating_mul(blocks.into()) > BYTES_MAX {
         return Err(Reason::TooLarge);
     }
-    Ok(Shape { collective, bytes, root, combine })
+    Ok(Shape { collective, bytes, root, combine, counts: Vec::new() })
 }
 
 /// Bytes of the data of one side.
 fn bytes(side: &Side, constants: &Constants) -> Result<u64, Reason> {
     let count = u64::try_from(side.count).map_err(|_| Reason::Invalid)?;
-    Ok(count.saturating_mul(size(side.datatype, constants)?))
+    Ok(count.saturating_mul(size_of(side.datatype, constants)?))
 }
 
 /// Bytes of the data of an element.
-pub(crate) fn size(datatype: Word, constants: &Constants) -> Result<u64, Reason> {
+pub(crate) fn size_of(datatype: Word, constants: &Constants) -> Result<u64, Reason> {
     match contiguous(datatype, constants) {
         Some(bytes) => Ok(bytes),
         None if constants.abi.handle(datatype) == constants.datatype_null => Err(Reason::Invalid),
@@ -160,8 +164,11 @@ fn combined(arguments: &Arguments, constants: &Constants) -> Result<Combine, Rea
 }
 
 /// The receive count of an `MPI_Reduce_scatter`, if it is the same for all ranks.
-fn equal_count(arguments: &Arguments, size: u32) -> Result<i64, Reason> {
-    let first = arguments.count(0);
-    let are_equal = (1..size as usize).all(|index| arguments.count(index) == first);
+fn equal_count(counts: Array, size: u32) -> Result<i64, Reason> {
+    if counts.is_null() {
+        return Err(Reason::Invalid);
+    }
+    let first = counts.get(0);
+    let are_equal = (1..size as usize).all(|index| counts.get(index) == first);
     if are_equal { Ok(first) } else { Err(Reason::UnequalCounts) }
 }

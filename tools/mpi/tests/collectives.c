@@ -35,9 +35,9 @@ static uint32_t draw(uint32_t below) {
     return (uint32_t)(state >> 20) % below;
 }
 
-enum { BARRIER, BCAST, REDUCE, ALLREDUCE, SCATTER, GATHER, ALLGATHER, ALLTOALL, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, SCAN, EXSCAN, OPERATIONS };
+enum { BARRIER, BCAST, REDUCE, ALLREDUCE, SCATTER, GATHER, ALLGATHER, ALLTOALL, SCATTERV, GATHERV, ALLGATHERV, ALLTOALLV, REDUCE_SCATTER_BLOCK, REDUCE_SCATTER, SCAN, EXSCAN, OPERATIONS };
 static const char *names[OPERATIONS] = {"barrier", "broadcast", "reduce", "allreduce", "scatter", "gather", "allgather", "alltoall",
-                                        "reduce_scatter", "reduce_scatter", "scan", "exscan"};
+                                        "scatterv", "gatherv", "allgatherv", "alltoallv", "reduce_scatter", "reduce_scatter", "scan", "exscan"};
 static long expected[OPERATIONS];
 
 enum kind { INTEGER, FLOATING, PAIR };
@@ -79,8 +79,13 @@ static MPI_Op operation(const struct type *type) {
 /* One call, by the functions of MPI or of its library. */
 #define CALL(name, ...) (by_library ? LIBRARY(name)(__VA_ARGS__) : name(__VA_ARGS__))
 
+enum { RANKS_MAX = 16 };
+
 struct call {
     int what, root, in_place, count, recvcounts[64];
+    /* Of vector forms: elements from each rank to each, and of this rank the counts and displacements of both sides. */
+    int elements[RANKS_MAX][RANKS_MAX];
+    int sends[RANKS_MAX], send_places[RANKS_MAX], receives[RANKS_MAX], receive_places[RANKS_MAX];
     MPI_Op op;
     MPI_Datatype send_type, receive_type;
     MPI_Comm comm;
@@ -101,8 +106,41 @@ static void call(const struct call *c, int by_library, void *send, void *receive
     case SCATTER: CALL(MPI_Scatter, send, n, c->send_type, c->in_place && rank == c->root ? MPI_IN_PLACE : receive, n, c->receive_type, c->root, c->comm); break;
     case GATHER: CALL(MPI_Gather, c->in_place && rank == c->root ? MPI_IN_PLACE : send, n, c->send_type, receive, n, c->receive_type, c->root, c->comm); break;
     case ALLGATHER: CALL(MPI_Allgather, input, n, c->send_type, receive, n, c->receive_type, c->comm); break;
+    case SCATTERV: CALL(MPI_Scatterv, send, c->sends, c->send_places, c->send_type, c->in_place && rank == c->root ? MPI_IN_PLACE : receive, c->receives[c->root], c->receive_type, c->root, c->comm); break;
+    case GATHERV: CALL(MPI_Gatherv, c->in_place && rank == c->root ? MPI_IN_PLACE : send, c->sends[c->root], c->send_type, receive, c->receives, c->receive_places, c->receive_type, c->root, c->comm); break;
+    case ALLGATHERV: CALL(MPI_Allgatherv, input, c->sends[rank], c->send_type, receive, c->receives, c->receive_places, c->receive_type, c->comm); break;
+    case ALLTOALLV: CALL(MPI_Alltoallv, input, c->sends, c->send_places, c->send_type, receive, c->receives, c->receive_places, c->receive_type, c->comm); break;
     case ALLTOALL: CALL(MPI_Alltoall, input, n, c->send_type, receive, n, c->receive_type, c->comm); break;
     }
+}
+
+/* Blocks of lengths of their own, some of them empty, with gaps between them on some ranks. Returns whether there is any element. */
+static int draw_blocks(struct call *c) {
+    int any = 0;
+    /* Ranks of communicators of other sizes draw other blocks, and go on alike after them. */
+    uint64_t kept = state;
+    for (int from = 0; from < size; from++) {
+        for (int to = 0; to < size; to++) {
+            int count = draw(4) ? draw(c->count + 1) : 0;
+            /* An alltoallv in place exchanges blocks of one length. */
+            int *of = &c->elements[from][to];
+            *of = c->what == ALLTOALLV && c->in_place && to < from ? c->elements[to][from] : count;
+            if (c->what == ALLGATHERV && to > 0) *of = c->elements[from][0];
+            if ((c->what == SCATTERV && from != c->root) || (c->what == GATHERV && to != c->root)) *of = 0;
+            any |= *of;
+        }
+    }
+    state = kept;
+    int given = 0, taken = 0, gap = rand() % 2;
+    for (int other = 0; other < size; other++) {
+        c->sends[other] = c->elements[rank][other];
+        c->receives[other] = c->elements[other][rank];
+        c->send_places[other] = given += gap * (rand() % 3);
+        c->receive_places[other] = taken += gap * (rand() % 3);
+        given += c->sends[other];
+        taken += c->receives[other];
+    }
+    return any;
 }
 
 static void one(const struct type *types, int type_count, MPI_Comm comm, int number) {
@@ -124,13 +162,15 @@ static void one(const struct type *types, int type_count, MPI_Comm comm, int num
     /* Types with gaps on some ranks, not on others: their signatures match. */
     uint32_t gaps = draw(4) == 0 && !reduces ? draw(1 << 16) : 0;
     /* MPICH 4.0 reports a truncated message for its own in-place alltoall of such types. */
-    if (c.what == ALLTOALL && c.in_place) gaps = 0;
+    if ((c.what == ALLTOALL || c.what == ALLTOALLV) && c.in_place) gaps = 0;
+    int is_vector = c.what >= SCATTERV && c.what <= ALLTOALLV;
+    int any = is_vector ? draw_blocks(&c) : c.count;
     MPI_Datatype spaced;
     MPI_Type_create_resized(type->type, 0, 2 * type->bytes, &spaced);
     MPI_Type_commit(&spaced);
     c.send_type = gaps >> rank & 1 ? spaced : type->type;
     c.receive_type = gaps >> (rank + 4) & 1 ? spaced : type->type;
-    long bytes = 2L * c.count * size * type->bytes + 64;
+    long bytes = 2L * (c.count + 2) * size * type->bytes + 64;
     char *send = malloc(bytes), *before = malloc(bytes), *found = malloc(bytes), *right = malloc(bytes);
     fill(send, bytes / type->bytes, type, c.op);
     fill(before, bytes / type->bytes, type, c.op);
@@ -153,7 +193,7 @@ static void one(const struct type *types, int type_count, MPI_Comm comm, int num
                 number, rank, size, names[c.what], c.count, type->bytes, c.root, c.in_place, gaps, at, found[at], right[at]);
         wrong++;
     }
-    if (size > 1 && (c.what == BARRIER || c.count != 0)) expected[c.what]++;
+    if (size > 1 && (c.what == BARRIER || any)) expected[c.what]++;
     MPI_Type_free(&spaced);
     free(send), free(given), free(before), free(found), free(right);
 }

@@ -1,0 +1,81 @@
+/* Legal programs of which this library sees only a part. Rank 0 prints what collectives.c prints.
+
+   legal host: communicators of the ranks of one host, and of every other rank.
+   legal spawn: ranks that are started by MPI_Comm_spawn; calls with them go to the MPI library.
+   legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+static long expected, wrong;
+
+/* Calls on `comm`: an allreduce, and a gather of a datatype that differs by rank. */
+static void calls(MPI_Comm comm, int on_cards) {
+    int rank, size, all = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    MPI_Allreduce(&rank, &all, 1, MPI_INT, MPI_SUM, comm);
+    wrong += all != size * (size - 1) / 2;
+    int row[3] = {rank, 2 * rank, 3 * rank}, rows[3 * 64];
+    MPI_Datatype three;
+    MPI_Type_contiguous(3, MPI_INT, &three);
+    MPI_Type_commit(&three);
+    MPI_Allgather(row, rank % 2 ? 1 : 3, rank % 2 ? three : MPI_INT, rows, rank % 2 ? 3 : 1, rank % 2 ? MPI_INT : three, comm);
+    for (int i = 0; i < 3 * size; i++) wrong += rows[i] != i / 3 * (i % 3 + 1);
+    MPI_Type_free(&three);
+    if (size > 1) expected += on_cards;
+}
+
+static void by_host(void) {
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    calls(host, 1);
+    calls(MPI_COMM_WORLD, 1);
+    MPI_Comm_free(&host);
+}
+
+/* Parents and children, as one communicator. */
+static void with_children(char *program, MPI_Comm parent) {
+    MPI_Comm children = parent, all;
+    static char mode[] = "spawn";
+    char *arguments[] = {mode, NULL};
+    if (parent == MPI_COMM_NULL)
+        MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Intercomm_merge(children, parent != MPI_COMM_NULL, &all);
+    calls(all, 0);
+    MPI_Comm_free(&all);
+    MPI_Comm_disconnect(&children);
+}
+
+#if HAS_SESSIONS
+static int session(void) {
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm comm;
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+    MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+    MPI_Comm_create_from_group(group, "legal", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+    calls(comm, 0);
+    MPI_Comm_free(&comm);
+    MPI_Group_free(&group);
+    MPI_Session_finalize(&session);
+    return wrong != 0;
+}
+#endif
+
+int main(int argc, char **argv) {
+    int rank;
+    MPI_Comm parent;
+    if (argc < 2) return 2;
+#if HAS_SESSIONS
+    if (strcmp(argv[1], "session") == 0) return session();
+#endif
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_get_parent(&parent);
+    if (strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
+    else by_host();
+    if (rank == 0 && parent == MPI_COMM_NULL) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
+    MPI_Finalize();
+    return wrong != 0;
+}
