@@ -184,7 +184,7 @@ def a_failure_is_in_its_trace():
     fpgactl(*words, "--trace", str(path), code=5)
     with Opened(path) as trace:
         trace.is_sound()
-        stuck = "select p.name, s.name from slice s join track t on s.track_id = t.id join track p on p.id = t.parent_id"
+        stuck = "select p.name as card, s.name from slice s join track t on s.track_id = t.id join track p on p.id = t.parent_id"
         stuck = trace.rows(f"{stuck} where t.name = 'in flight at the end'")
         assert stuck and set(stuck) == {("card 2 (mock:optweb:4/2)", "copy")}, stuck
 
