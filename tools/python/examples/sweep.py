@@ -57,7 +57,7 @@ def plot(rows: list[Row], title: str, output: str) -> None:
     sizes = [row.bytes for row in rows]
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     axes.loglog(sizes, [row.host_us for row in rows], "s-", label="host, with both copies")
-    axes.loglog(sizes, [row.cards_us for row in rows], "o-", label="cards (T2)")
+    axes.loglog(sizes, [row.cards_us for row in rows], "o-", label="cards (T2, with the wait for each other)")
     axes.loglog(sizes, [row.predicted_us for row in rows], "--", color="0.4", label="predicted arrival")
     axes.set(xlabel="bytes of each rank", ylabel="microseconds", title=title)
     axes.grid(which="both", alpha=0.3)
