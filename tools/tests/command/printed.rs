@@ -140,6 +140,8 @@ const PRINTED: &[(&str, &[&str])] = &[
             "--row",
             "loggp",
             "--row",
+            "without-units",
+            "--row",
             "indirect/allreduce/32",
         ],
     ),

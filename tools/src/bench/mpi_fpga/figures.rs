@@ -38,7 +38,7 @@ fn chart(title: &'static str, y_top: f64, lines: Vec<Series>) -> SizeChart {
 fn collectives(lab: &mut Lab, path: &Path) -> Result<()> {
     let one = |collective: Collective| series(lab, collective.name().to_owned(), Kind::Direct, 64, collective);
     let lines = Collective::ALL.into_iter().map(one).collect::<Result<_>>()?;
-    let chart = chart("Collectives on 64 nodes, direct network (figures 8 and 9), mock", 30.0, lines);
+    let chart = chart("Collectives on 64 nodes, direct network (figures 8 and 9), mock", 16.0, lines);
     one_panel(path, |area| chart.draw(area))
 }
 
@@ -47,7 +47,7 @@ fn networks(lab: &mut Lab, path: &Path) -> Result<()> {
     for radix in RADICES {
         lines.push(series(lab, format!("indirect-{radix}"), Kind::Indirect(radix), 128, Collective::Allreduce)?);
     }
-    let chart = chart("Allreduce on 128 nodes (figure 11F), mock", 15.0, lines);
+    let chart = chart("Allreduce on 128 nodes (figure 11F), mock", 10.0, lines);
     one_panel(path, |area| chart.draw(area))
 }
 
@@ -66,7 +66,7 @@ fn speed_ups(lab: &mut Lab, path: &Path) -> Result<()> {
         title: "Speed-up over the CPU cluster of table 4, geometric mean of 1 KB and 1 MB (figure 10), mock",
         x_label: "",
         y_label: "speed-up",
-        y_top: 40.0,
+        y_top: 50.0,
         categories: categories(),
         parts: Collective::ALL.into_iter().map(part).collect::<Result<_>>()?,
         is_stacked: false,

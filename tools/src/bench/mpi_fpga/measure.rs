@@ -63,6 +63,11 @@ impl Lab {
         Ok(self.times(case)?.average)
     }
 
+    /// Returns the time of the last rank in microseconds.
+    pub(super) fn last_us(&mut self, case: Case) -> Result<f64> {
+        Ok(self.times(case)?.last)
+    }
+
     fn times(&mut self, case: Case) -> Result<Times> {
         if let Some(times) = self.times.get(&case) {
             return Ok(*times);
@@ -215,29 +220,31 @@ pub(super) fn table_bits() -> Result<f64> {
     Ok(network.table_bytes(0).map_or(0, <[u8]>::len) as f64 * 8.0)
 }
 
+/// Returns the microseconds of a binomial tree, or of recursive doubling, without units: in round `n` 8 B go from processor to
+/// processor across bit `n` of the rank. What a processor computes between is not counted.
+pub(super) fn rounds_us(kind: Kind, nodes: u32) -> Result<f64> {
+    (0..nodes.ilog2()).map(|bit| Ok(message_ns(kind.shape(nodes), 1 << bit, 8)? / 1e3)).sum()
+}
+
+/// Returns the nanoseconds of a message from processor 0 to another one.
+fn message_ns(shape: Shape, node: u32, bytes: u32) -> Result<f64> {
+    let mut network = Network::new(&Profile::published(), shape).map_err(failed)?;
+    let context = network.create(&[0, node]).map_err(failed)?;
+    let (collective, form) = (Collective::Broadcast, Form::Tree);
+    let call = Call { context, collective, form, combine: None, root: 0, bytes };
+    let inputs = [vec![7; bytes as usize], Vec::new()];
+    Ok(network.run(&call, &inputs).map_err(failed)?.last_ps() as f64 / 1e3)
+}
+
 /// Returns the nanoseconds that one hop more takes, without the four cycles of a router.
 pub(super) fn link_ns() -> Result<f64> {
-    let to = |node: u32| -> Result<f64> {
-        let profile = Profile::published();
-        let mut network = Network::new(&profile, Shape::Torus { sides: [8, 1, 1] }).map_err(failed)?;
-        let context = network.create(&[0, node]).map_err(failed)?;
-        let (collective, form) = (Collective::Broadcast, Form::Tree);
-        let call = Call { context, collective, form, combine: None, root: 0, bytes: 4 };
-        Ok(network.run(&call, &[vec![7; 4], Vec::new()]).map_err(failed)?.last_ps() as f64 / 1e3)
-    };
+    let to = |node| message_ns(Shape::Torus { sides: [8, 1, 1] }, node, 4);
     Ok(to(2)? - to(1)? - 4.0 * Profile::published().cycle_ps() as f64 / 1e3)
 }
 
 /// Returns the Gb/s of data of a long broadcast to a neighbour.
 pub(super) fn stream_gbps() -> Result<f64> {
-    let of = |bytes: u32| -> Result<f64> {
-        let mut network = Network::new(&Profile::published(), Shape::Torus { sides: [2, 1, 1] }).map_err(failed)?;
-        let context = network.create(&[0, 1]).map_err(failed)?;
-        let (collective, form) = (Collective::Broadcast, Form::Tree);
-        let call = Call { context, collective, form, combine: None, root: 0, bytes };
-        let input = vec![5; bytes as usize];
-        Ok(network.run(&call, &[input, Vec::new()]).map_err(failed)?.last_ps() as f64 / 1e3)
-    };
+    let of = |bytes| message_ns(Shape::Torus { sides: [2, 1, 1] }, 1, bytes);
     let (small, large) = (24_000, 48_000);
     Ok(f64::from(large - small) * 8.0 / (of(large)? - of(small)?))
 }

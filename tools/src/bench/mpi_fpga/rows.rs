@@ -25,6 +25,8 @@ pub(super) enum Quantity {
     OneLess,
     /// Deviation of the LogGP model from the simulation.
     LogGp(Kind, Collective),
+    /// Time without units, processor to processor round by round, by the time of the switches.
+    WithoutUnits(Kind, Collective, u32),
     /// Geometric mean of the speed-ups over the CPU cluster at 1 KB and 1 MB.
     SpeedUp(Collective, u32),
     /// Geometric mean over short messages of direct time by indirect time.
@@ -103,6 +105,7 @@ pub(super) fn all() -> Vec<Row> {
             rows.push(row.predicted("LogGP with the steps and distances of a form gives its time"));
         }
     }
+    rows.extend(without_units());
     for (collective, _) in CPU_US {
         for nodes in NODES {
             let id = format!("speed-up/{}/{nodes}", collective.name());
@@ -138,6 +141,21 @@ pub(super) fn all() -> Vec<Row> {
         .predicted("as many hops, and longer chains of units"),
     );
     rows
+}
+
+/// Equations 3 and 4: without units a message visits a processor in each of log P rounds, with units in none between.
+fn without_units() -> Vec<Row> {
+    let kinds = [("direct", Kind::Direct), ("indirect", Kind::Indirect(8))];
+    let of = |(name, kind): (&str, Kind), collective: Collective, nodes: u32| {
+        let id = format!("without-units/{name}/{}/{nodes}", collective.name());
+        let what = "8 B without units, round by round of processors, by the time of the switches; at most log P";
+        let accept = Accept::Between(1.0, f64::from(nodes.ilog2()));
+        let row = Row::new(id, what, "x", None, accept, Quantity::WithoutUnits(kind, collective, nodes));
+        row.predicted("the overheads of processors between are saved")
+    };
+    let collectives = [Collective::Broadcast, Collective::Allreduce];
+    let all = kinds.iter().flat_map(|kind| collectives.map(|collective| (*kind, collective)));
+    all.flat_map(|(kind, collective)| NODES.map(|nodes| of(kind, collective, nodes))).collect()
 }
 
 /// Link, table, units and FIFO.
@@ -227,6 +245,9 @@ impl Quantity {
                 lab.held_back_ns(least - 1)?
             }
             Quantity::LogGp(kind, collective) => measure::loggp_percent(kind, 64, collective)?,
+            Quantity::WithoutUnits(kind, collective, nodes) => {
+                measure::rounds_us(kind, nodes)? / lab.last_us(case(kind, nodes, collective, 8))?
+            }
             Quantity::SpeedUp(collective, nodes) => {
                 let of = |one: &(Collective, [[f64; 4]; 3])| one.0 == collective;
                 let published = CPU_US.iter().find(|one| of(one)).map_or([[f64::NAN; 4]; 3], |one| one.1);
