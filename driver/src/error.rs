@@ -261,7 +261,7 @@ pub enum Error {
 }
 
 /// Kind of another rank's error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PeerFailure {
     /// The operation failed.
     Failed,

@@ -20,7 +20,7 @@ pub(crate) struct Defined {
 pub(crate) type Entries = [Option<Defined>; INDICES as usize];
 
 /// Which generations of each entry someone may still name: those that a card was given since its reset.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Spent([[u64; GENERATIONS as usize / 64]; INDICES as usize]);
 
 impl Spent {
@@ -43,17 +43,6 @@ impl Spent {
     pub(crate) fn add_all(&mut self, other: &Spent) {
         let words = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
         words.for_each(|(word, more)| *word |= more);
-    }
-
-    /// All bits, in order.
-    pub(crate) fn words(&self) -> &[u64] {
-        self.0.as_flattened()
-    }
-
-    pub(crate) fn of_words(words: &[u64]) -> Option<Self> {
-        let mut spent = Spent::default();
-        let all = spent.0.as_flattened_mut();
-        (words.len() == all.len()).then(|| all.copy_from_slice(words)).map(|()| spent)
     }
 
     /// How many of an entry are.

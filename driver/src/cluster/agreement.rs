@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use cmdseq::plan::ProgramSet;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
-use crate::communicators::roster::{Term, alike, read_terms, write_terms};
+use crate::communicators::roster::{Term, alike};
 use crate::deadline::Deadline;
 use crate::error::{Error, PeerFailure, Result};
-use crate::peers::message::{Message, Received};
-use crate::peers::{Peers, PeersError};
+use crate::peers::{Peers, PeersError, message};
 
 /// Time for the other ranks to reach the same point, beyond what this rank's own call may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const TEXT_MAX: usize = 4096;
 
 /// How a rank failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failing {
     kind: PeerFailure,
     /// Whether it only gave up because another rank has failed.
@@ -47,32 +48,6 @@ impl Failing {
     pub(crate) fn is_primary(&self) -> bool {
         !self.is_secondary
     }
-
-    pub(crate) fn write(&self, message: &mut Message) {
-        let kind = match self.kind {
-            PeerFailure::Failed => 0,
-            PeerFailure::Refused => 1,
-            PeerFailure::Timeout => 2,
-            PeerFailure::Gone => 3,
-        };
-        message.u8(kind).u8(self.is_secondary.into()).text(&self.message);
-    }
-
-    pub(crate) fn read(received: &mut Received<'_>) -> Option<Self> {
-        let kind = match received.u8()? {
-            0 => PeerFailure::Failed,
-            1 => PeerFailure::Refused,
-            2 => PeerFailure::Timeout,
-            3 => PeerFailure::Gone,
-            _ => return None,
-        };
-        let is_secondary = match received.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        Some(Failing { kind, is_secondary, message: received.text()? })
-    }
 }
 
 /// Returns the error of a call that failed on some ranks, if it did: the own one, unless this rank only gave up because another
@@ -98,40 +73,28 @@ pub(crate) fn malformed(rank: usize, what: &str) -> Error {
 }
 
 /// Reads what each rank has sent.
-pub(crate) fn read_all<T>(
-    all: &[Vec<u8>],
-    what: &str,
-    mut read: impl FnMut(&mut Received<'_>) -> Option<T>,
-) -> Result<Vec<T>> {
-    let one = |(rank, data): (usize, &Vec<u8>)| {
-        let mut received = Received(data);
-        let value = read(&mut received).filter(|_| received.end().is_some());
-        value.ok_or_else(|| malformed(rank, what))
-    };
-    all.iter().enumerate().map(one).collect()
+pub(crate) fn read_all<T: DeserializeOwned>(all: &[Vec<u8>]) -> Result<Vec<T>> {
+    let ranks = all.iter().enumerate();
+    ranks.map(|(rank, data)| message::read(data).ok_or_else(|| malformed(rank, "an outcome"))).collect()
 }
 
 /// Gathers `data` of all ranks, if none of them has failed before: else all ranks end with an error that names it. Returns this
 /// rank's outcome, and the data by rank.
-pub(crate) fn exchange<T>(
+pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
     peers: &mut dyn Peers,
     outcome: Result<T>,
-    data: impl FnOnce(&T) -> Message,
+    data: impl FnOnce(&T) -> D,
     left: Duration,
-) -> Result<(T, Vec<Vec<u8>>)> {
+) -> Result<(T, Vec<D>)> {
     let size = peers.size() as usize;
-    let mut message = Message::default();
-    match &outcome {
-        Ok(value) => {
-            message.u8(0).bytes(&data(value).into_bytes());
-        }
+    let told = match &outcome {
+        Ok(value) => Ok(data(value)),
         Err(error) => {
             peers.raise();
-            message.u8(1);
-            Failing::of(error).write(&mut message);
+            Err(Failing::of(error))
         }
-    }
-    let gathered = match peers.allgather(&message.into_bytes(), left.saturating_add(PATIENCE)) {
+    };
+    let gathered = match peers.allgather(&message::bytes(&told), left.saturating_add(PATIENCE)) {
         Ok(gathered) if gathered.len() == size => gathered,
         Ok(gathered) => {
             let why = format!("data of {} ranks, expected {size}", gathered.len());
@@ -139,11 +102,7 @@ pub(crate) fn exchange<T>(
         }
         Err(error) => return outcome.and(Err(Error::Peers(error))),
     };
-    let all = read_all(&gathered, "an outcome", |received| match received.u8()? {
-        0 => Some(Ok(received.bytes()?.to_vec())),
-        1 => Some(Err(Failing::read(received)?)),
-        _ => None,
-    })?;
+    let all: Vec<std::result::Result<D, Failing>> = read_all(&gathered)?;
     let failing: Vec<Option<Failing>> = all.iter().map(|one| one.as_ref().err().cloned()).collect();
     let (value, own) = match outcome {
         Ok(value) => (Some(value), None),
@@ -163,12 +122,12 @@ impl Cluster {
     }
 
     /// As the free function, within `deadline`.
-    pub(crate) fn exchange<T>(
+    pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
         &mut self,
         outcome: Result<T>,
-        data: impl FnOnce(&T) -> Message,
+        data: impl FnOnce(&T) -> D,
         deadline: Deadline,
-    ) -> Result<(T, Vec<Vec<u8>>)> {
+    ) -> Result<(T, Vec<D>)> {
         exchange(&mut *self.group.peers, outcome, data, deadline.left())
     }
 
@@ -191,7 +150,7 @@ impl Cluster {
         if self.is_alone() {
             return outcome;
         }
-        self.exchange(outcome, |_| Message::default(), deadline).map(|(value, _)| value)
+        self.exchange(outcome, |_| (), deadline).map(|(value, _)| value)
     }
 
     /// Refuses unless `terms`, names and values, are the same on all ranks. Collective.
@@ -214,13 +173,7 @@ impl Cluster {
         if self.is_alone() {
             return outcome;
         }
-        let data = |_: &T| {
-            let mut message = Message::default();
-            write_terms(&terms(), &mut message);
-            message
-        };
-        let (value, all) = self.exchange(outcome, data, deadline)?;
-        let all = read_all(&all, "terms", read_terms)?;
+        let (value, all) = self.exchange(outcome, |_| terms(), deadline)?;
         alike(&all.iter().map(Vec::as_slice).collect::<Vec<_>>()).map(|()| value)
     }
 

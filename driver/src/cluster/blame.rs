@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use cmdseq::Operation;
 use fpga_regs::bits::Status;
+use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
-use crate::peers::message::{Message, Received};
 
 /// Most peers, and most ranks waiting for one peer, that a message names; the rest is counted.
 const NAMED: usize = 8;
@@ -34,7 +34,7 @@ pub struct Unfinished {
 }
 
 /// An unfinished rank and the state of its sequencer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     rank: u32,
     node: u32,
@@ -53,8 +53,10 @@ pub(crate) struct Seen {
     /// Whether its card could not be aborted: it has stopped, whatever its registers say it was at.
     is_stuck: bool,
     /// The rank, among those not done, that it waits for.
+    #[serde(skip)]
     waits_for: Option<u32>,
     /// How many wait for it.
+    #[serde(skip)]
     waiting: usize,
 }
 
@@ -84,39 +86,6 @@ impl Seen {
     /// Whether it waits for no other card: it has stopped, or is at work.
     fn waits_for_nobody(&self) -> bool {
         self.waiting_peer.is_none() || self.is_halted
-    }
-
-    fn write(&self, message: &mut Message) {
-        let optional = |message: &mut Message, value: Option<u64>| {
-            message.u64(value.map_or(0, |value| value + 1));
-        };
-        message.u32(self.rank).u32(self.node).text(&self.name).text(&self.phase);
-        optional(message, self.instruction.map(|index| index as u64));
-        message.text(&self.operation).u64(self.completed);
-        optional(message, self.waiting_peer.map(u64::from));
-        message.u8(self.is_halted.into()).u8(self.is_stuck.into());
-        message.text(self.errors.as_deref().unwrap_or("")).text(&self.last_seen);
-    }
-
-    fn read_from(received: &mut Received<'_>) -> Option<Seen> {
-        let optional = |received: &mut Received<'_>| Some(received.u64()?.checked_sub(1));
-        let flag = |received: &mut Received<'_>| received.u8().filter(|flag| *flag < 2).map(|flag| flag == 1);
-        Some(Seen {
-            rank: received.u32()?,
-            node: received.u32()?,
-            name: received.text()?,
-            phase: received.text()?,
-            instruction: optional(received)?.map(|index| index as usize),
-            operation: received.text()?,
-            completed: received.u64()?,
-            waiting_peer: optional(received)?.map(|node| node as u32),
-            is_halted: flag(received)?,
-            is_stuck: flag(received)?,
-            errors: Some(received.text()?).filter(|errors| !errors.is_empty()),
-            last_seen: received.text()?,
-            waits_for: None,
-            waiting: 0,
-        })
     }
 }
 
@@ -171,14 +140,6 @@ impl Late {
         let (node, rank, instruction, last_seen) = (Some(*node), Some(*rank), *instruction, last_seen.clone());
         Error::Timeout { what, node, rank, instruction, waited: self.waited, last_seen }
     }
-}
-
-pub(crate) fn write_seen(seen: &[Seen], message: &mut Message) {
-    message.list(seen, |message, one| one.write(message));
-}
-
-pub(crate) fn read_seen(received: &mut Received<'_>) -> Option<Vec<Seen>> {
-    received.list(Seen::read_from)
 }
 
 /// Finds out which of `seen` wait for which.

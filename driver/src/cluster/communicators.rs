@@ -20,7 +20,6 @@ use cmdseq::{Completion, Instruction, Operation, Status, plan};
 use crate::card::Card;
 use crate::card::communicator_table::{Defined, Members};
 use crate::cluster::Cluster;
-use crate::cluster::agreement::read_all;
 use crate::communicators::contexts::Contexts;
 use crate::communicators::offer::{NoEntry, Offer};
 use crate::communicators::registry::{Held, Owner};
@@ -28,7 +27,6 @@ use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::token::Token;
-use crate::peers::message::{Message, Received};
 use crate::queue::check;
 
 impl Cluster {
@@ -221,15 +219,11 @@ impl Cluster {
             return outcome.map(|()| key);
         }
         let is_member = members.iter().any(|node| self.holds(*node));
-        let data = |(): &()| {
-            let mut message = Message::default();
-            message.u8(is_member.into()).u32(shared.map_or(u32::MAX, |(_, id)| u32::from(id.raw())));
-            message
-        };
-        let ((), all) = self.exchange(outcome, data, deadline)?;
-        let all = read_all(&all, "the id of a communicator", |received| Some((received.u8()? == 1, received.u32()?)))?;
-        let ids: BTreeSet<u32> = all.into_iter().filter(|(is_member, _)| *is_member).map(|(_, id)| id).collect();
-        let is_same = ids.len() == 1 && !ids.contains(&u32::MAX);
+        let own = (is_member, shared.map(|(_, id)| id.raw()));
+        let ((), all) = self.exchange(outcome, |()| own, deadline)?;
+        let ids: BTreeSet<Option<u16>> =
+            all.into_iter().filter(|(is_member, _)| *is_member).map(|(_, id)| id).collect();
+        let is_same = ids.len() == 1 && !ids.contains(&None);
         Ok(key.filter(|_| is_same))
     }
 
@@ -291,40 +285,22 @@ impl Cluster {
         if self.is_alone() {
             return Ok(offer);
         }
-        let data = |(): &()| {
-            let mut message = Message::default();
-            offer.write(&mut message);
-            message
-        };
-        let ((), all) = self.exchange(Ok(()), data, deadline)?;
-        read_all(&all, "free ids", Offer::read)?.iter().for_each(|other| offer.and(other));
+        let ((), all) = self.exchange(Ok(()), |()| offer.clone(), deadline)?;
+        all.iter().for_each(|other| offer.and(other));
         Ok(offer)
     }
 
     /// Takes back the ids of registered communicators that all their members, all of which are here, have freed. Returns whether
     /// there were any.
     fn return_freed(&mut self, deadline: Deadline) -> Result<bool> {
-        let write = |freed: &[(ContextId, Members)]| {
-            let mut message = Message::default();
-            message.list(freed, |message, (id, members)| {
-                message.u16(id.raw()).list(members, |message, node| {
-                    message.u32(*node);
-                });
-            });
-            message
-        };
         let own = std::mem::take(&mut self.registry.freed);
+        let said: BTreeSet<(u16, Vec<u32>)> = own.iter().map(|(id, members)| (id.raw(), members.to_vec())).collect();
         let exchanged = match self.is_alone() {
-            true => Ok(((), vec![write(&own).into_bytes()])),
-            false => self.exchange(Ok(()), |()| write(&own), deadline),
+            true => Ok(((), vec![said])),
+            false => self.exchange(Ok(()), |()| said, deadline),
         };
-        let read = |received: &mut Received<'_>| {
-            received
-                .list(|one| Some((one.u16()?, one.list(Received::u32)?)))
-                .map(|all| all.into_iter().collect::<BTreeSet<_>>())
-        };
-        let all = match exchanged.and_then(|((), all)| read_all(&all, "freed ids", read)) {
-            Ok(all) => all,
+        let all = match exchanged {
+            Ok(((), all)) => all,
             Err(error) => {
                 self.registry.freed = own;
                 return Err(error);

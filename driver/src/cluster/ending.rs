@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::agreement::{Failing, PATIENCE, first_failing, read_all};
-use crate::cluster::blame::{Late, Seen, read_seen, write_seen};
+use crate::cluster::blame::{Late, Seen};
 use crate::cluster::{Cluster, UNDEFINED, ranks};
 use crate::deadline::Deadline;
 use crate::error::{Error, PeerFailure, Result};
 use crate::ledger::state::State;
-use crate::peers::message::{Message, Received};
+use crate::peers::message;
 
 /// How programs ended on the cards held here.
 #[derive(Debug)]
@@ -35,46 +38,31 @@ impl Ending {
 }
 
 /// What a rank tells the others of its end.
-#[derive(Debug)]
-pub(crate) struct Told {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Told<D> {
     needs_abort: bool,
     pub(crate) failing: Option<Failing>,
     pub(crate) seen: Vec<Seen>,
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: D,
 }
 
-impl Told {
+impl<D> Told<D> {
     pub(crate) fn is_complete(&self) -> bool {
         !self.needs_abort && self.failing.is_none()
-    }
-
-    fn write(&self) -> Vec<u8> {
-        let mut message = Message::default();
-        message.u8(self.needs_abort.into()).u8(self.failing.is_some().into());
-        self.failing.iter().for_each(|failing| failing.write(&mut message));
-        write_seen(&self.seen, &mut message);
-        message.bytes(&self.data);
-        message.into_bytes()
-    }
-
-    fn read(received: &mut Received<'_>) -> Option<Told> {
-        let needs_abort = received.u8()? == 1;
-        let failing = if received.u8()? == 1 { Some(Failing::read(received)?) } else { None };
-        Some(Told { needs_abort, failing, seen: read_seen(received)?, data: received.bytes()?.to_vec() })
     }
 }
 
 impl Cluster {
     /// Ends a run alike on all ranks, and returns the `data` of each. If it has failed on one, the cards with these indices, and those
     /// of the other ranks, are aborted together. `group` are the nodes by rank.
-    pub(crate) fn conclude(
+    pub(crate) fn conclude<D: Serialize + DeserializeOwned>(
         &mut self,
         group: &[u32],
         indices: &[usize],
         ending: Ending,
-        data: impl FnOnce() -> Vec<u8>,
+        data: impl FnOnce() -> D,
         deadline: Deadline,
-    ) -> Result<Vec<Vec<u8>>> {
+    ) -> Result<Vec<D>> {
         if !self.is_alone() {
             return self.conclude_together(group, indices, ending, data(), deadline);
         }
@@ -90,14 +78,14 @@ impl Cluster {
         failed.and(ended).map(|()| vec![data()])
     }
 
-    fn conclude_together(
+    fn conclude_together<D: Serialize + DeserializeOwned>(
         &mut self,
         group: &[u32],
         indices: &[usize],
         ending: Ending,
-        data: Vec<u8>,
+        data: D,
         deadline: Deadline,
-    ) -> Result<Vec<Vec<u8>>> {
+    ) -> Result<Vec<D>> {
         let (own, all) = match self.tell(ending, data, deadline) {
             Ok(told) => told,
             Err(error) => {
@@ -129,12 +117,12 @@ impl Cluster {
     ///
     /// # Errors
     /// The error of this rank, or else [`Error::Peers`].
-    pub(crate) fn tell(
+    pub(crate) fn tell<D: Serialize + DeserializeOwned>(
         &mut self,
         ending: Ending,
-        data: Vec<u8>,
+        data: D,
         deadline: Deadline,
-    ) -> Result<(Option<Error>, Vec<Told>)> {
+    ) -> Result<(Option<Error>, Vec<Told<D>>)> {
         let needs_abort = ending.needs_abort();
         let Ending { failed, ended, late, .. } = ending;
         let (seen, gone) = match late.map(Late::into_seen) {
@@ -147,9 +135,9 @@ impl Cluster {
         if needs_abort {
             self.group.peers.raise();
         }
-        let gathered = self.group.peers.allgather(&told.write(), deadline.left().saturating_add(PATIENCE));
+        let gathered = self.group.peers.allgather(&message::bytes(&told), deadline.left().saturating_add(PATIENCE));
         let all = match gathered {
-            Ok(all) => read_all(&all, "an outcome", Told::read),
+            Ok(all) => read_all(&all),
             Err(error) => Err(Error::Peers(error)),
         };
         match all {
@@ -201,16 +189,9 @@ impl Cluster {
     fn abort_together(&mut self, indices: &[usize]) -> Result<(Vec<u32>, Result<()>)> {
         let (stopped, outcome) = ranks::stop(&mut self.cards, indices.iter().copied());
         let stuck = self.stuck_of(indices, &stopped);
-        let data = |stuck: &Vec<u32>| {
-            let mut message = Message::default();
-            message.list(stuck, |message, node| {
-                message.u32(*node);
-            });
-            message
-        };
         let deadline = Deadline::after(Duration::ZERO);
-        let (_, all) = self.exchange(Ok(stuck), data, deadline)?;
-        let stuck = read_all(&all, "stopped cards", |received| received.list(Received::u32))?.concat();
+        let (_, all) = self.exchange(Ok(stuck), Vec::clone, deadline)?;
+        let stuck = all.concat();
         let restarted = ranks::restart(&mut self.cards, stopped);
         // Whoever goes on sends to cards that have dropped what came before.
         let aborted = self.agree_until(outcome.and(restarted), deadline);

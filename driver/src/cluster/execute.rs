@@ -9,7 +9,7 @@ use cmdseq::{Completion, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
-use crate::cluster::agreement::{digest, read_all};
+use crate::cluster::agreement::{digest, malformed};
 use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::Ending;
 use crate::cluster::ranks::{self, Ended, RankRun};
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::report::repetitions::{self, REPETITIONS_KEPT, Repetitions};
+use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 use crate::sequencer::state::CYCLES_MASK;
@@ -88,14 +88,16 @@ impl Cluster {
         };
         let ending = self.run_ranks(&mut runs, &mut counted, deadline);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        let outcome = self.conclude(group, &indices, ending, || counted.write_list(), deadline);
+        let outcome = self.conclude(group, &indices, ending, || counted.list(), deadline);
         opened.into_iter().for_each(|through| self.close_after(through));
         for (node, id) in changed.iter().filter(|(node, _)| self.holds(*node)).copied().collect::<Vec<_>>() {
             self.unsettle(node, contexts.id(node, id))?;
         }
         let lists = outcome?;
         if !self.is_alone() {
-            let lists = read_all(&lists, "repetitions", repetitions::read_list)?;
+            if let Some(rank) = lists.iter().position(|list| !list.iter().all(Counted::is_listed)) {
+                return Err(malformed(rank, "repetitions"));
+            }
             counted =
                 Repetitions::together(lists, set.programs.iter().filter(|one| !one.instructions.is_empty()).count());
         }

@@ -9,13 +9,12 @@ use cmdseq::communicator::ContextId;
 use cmdseq::{Instruction, Operand, Operation};
 
 use crate::cluster::Cluster;
-use crate::cluster::agreement::read_all;
+use crate::cluster::agreement::malformed;
 use crate::cluster::run::ProgramRun;
 use crate::communicators::roster::NONCE_BYTES;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
-use crate::peers::message::{Message, Received};
 
 /// Time limit of the round.
 const ROUND: Duration = Duration::from_secs(3);
@@ -107,20 +106,12 @@ impl Cluster {
             }
         }
         let met = self.met(round, held, address);
-        let data = |met: &Vec<(usize, usize)>| {
-            let mut message = Message::default();
-            message.list(met, |message, (to, from)| {
-                message.u32(*to as u32).u32(*from as u32);
-            });
-            message
-        };
-        let (_, all) = self.exchange(met, data, deadline)?;
-        let pair = |one: &mut Received<'_>| {
-            let place = |one: &mut Received<'_>| one.u32().map(|place| place as usize).filter(|place| *place < count);
-            Some((place(one)?, place(one)?))
-        };
-        let met: Vec<(usize, usize)> = read_all(&all, "nonces", |received| received.list(pair))?.concat();
-        self.judge(round, &met).and(late.map_or(Ok(()), Err))
+        let (_, all) = self.exchange(met, Vec::clone, deadline)?;
+        let is_place = |(to, from): &(usize, usize)| *to < count && *from < count;
+        if let Some(rank) = all.iter().position(|met| !met.iter().all(is_place)) {
+            return Err(malformed(rank, "nonces"));
+        }
+        self.judge(round, &all.concat()).and(late.map_or(Ok(()), Err))
     }
 
     /// Runs steps of the round: in step s, each member sends its nonce to the member s places on.
@@ -158,7 +149,7 @@ impl Cluster {
             .collect();
         let ending = self.run_programs(round.nodes, &mut runs, deadline);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        self.conclude(round.nodes, &indices, ending, Vec::new, deadline).map(drop)
+        self.conclude(round.nodes, &indices, ending, || (), deadline).map(drop)
     }
 
     /// Which members held here have received the nonce of which.

@@ -10,7 +10,7 @@ use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal,
 
 use crate::card::Card;
 use crate::card::resident::Resident;
-use crate::cluster::agreement::{digest, first_failing, read_all};
+use crate::cluster::agreement::{digest, first_failing};
 use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::{Ending, Told};
 use crate::cluster::ranks::{self, Ended, RankRun};
@@ -20,7 +20,6 @@ use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
 use crate::ledger::token::Tokens;
-use crate::peers::message::Message;
 use crate::report::times::Times;
 
 /// Launches in flight for which there is room without allocating.
@@ -413,11 +412,9 @@ impl Cluster {
         let is_late = ended.is_ok() && prepared.ranks.iter().any(|rank| !rank.is_done() && !rank.has_failed());
         let late = is_late.then(|| prepared.late(&self.cards, deadline.waited()));
         let failed = prepared.first_failure(&self.cards);
-        let mut message = Message::default();
-        let Times { t1_cycles, t2_cycles, arrival_cycles } = prepared.times_now();
-        message.u64(t1_cycles).u64(t2_cycles).u64(arrival_cycles);
+        let times = prepared.times_now();
         let is_done = prepared.ranks.iter().all(Rank::is_done);
-        let told = self.tell(Ending { failed, ended, late, is_done }, message.into_bytes(), deadline);
+        let told = self.tell(Ending { failed, ended, late, is_done }, times, deadline);
         let (own, all) = match told {
             Ok(told) => told,
             Err(error) => {
@@ -429,11 +426,7 @@ impl Cluster {
         };
         if all.iter().all(Told::is_complete) {
             prepared.end_launch();
-            let data: Vec<Vec<u8>> = all.into_iter().map(|told| told.data).collect();
-            let times = read_all(&data, "times", |one| {
-                Some(Times { t1_cycles: one.u64()?, t2_cycles: one.u64()?, arrival_cycles: one.u64()? })
-            })?;
-            return Ok(times.into_iter().fold(Times::default(), Times::largest));
+            return Ok(all.into_iter().map(|told| told.data).fold(Times::default(), Times::largest));
         }
         if own.is_none() && all.iter().all(|told| told.failing.is_none()) {
             let seen = all.into_iter().flat_map(|told| told.seen).collect();

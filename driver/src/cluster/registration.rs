@@ -6,14 +6,13 @@ use cmdseq::communicator::ContextId;
 
 use crate::card::Card;
 use crate::cluster::Cluster;
-use crate::cluster::agreement::{exchange, read_all};
+use crate::cluster::agreement::exchange;
 use crate::communicators::Communicator;
 use crate::communicators::group::Group;
 use crate::communicators::registry::Owner;
 use crate::communicators::roster::{NONCE_BYTES, Statement, alike, members};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::peers::message::Message;
 use crate::peers::{Alone, Peers};
 
 /// A cluster whose collective calls are made with the ranks of one communicator only: see [`Cluster::among`].
@@ -64,14 +63,8 @@ impl Cluster {
     pub fn join(cards: Result<Vec<Card>>, mut peers: Box<dyn Peers>, terms: &[(&str, String)]) -> Result<Cluster> {
         let deadline = Deadline::after(crate::card::TIMEOUT);
         let cluster = cards.and_then(Cluster::of);
-        let ((mut cluster, statement), all) = match state(cluster, terms) {
-            Ok(stated) => exchange(&mut *peers, Ok(stated), |(_, statement)| written(statement), deadline.left())?,
-            Err(error) => {
-                return exchange(&mut *peers, Err(error), |_: &Cluster| Message::default(), deadline.left())
-                    .map(|(cluster, _)| cluster);
-            }
-        };
-        drop(statement);
+        let stated = state(cluster, terms);
+        let ((mut cluster, _), all) = exchange(&mut *peers, stated, |(_, stated)| stated.clone(), deadline.left())?;
         let nonces = cluster.enrol(peers, &all)?;
         let nodes = cluster.nodes();
         cluster.prove(ContextId::WORLD, &nodes, &nodes, &nonces)?;
@@ -87,7 +80,7 @@ impl Cluster {
     pub fn register(&mut self, mut peers: Box<dyn Peers>, terms: &[(&str, String)]) -> Result<Communicator> {
         let deadline = self.deadline();
         let stated = Statement::of(&self.cards, terms);
-        let (_, all) = exchange(&mut *peers, stated, written, deadline.left())?;
+        let (_, all) = exchange(&mut *peers, stated, Statement::clone, deadline.left())?;
         let before = std::mem::replace(&mut self.group, Group { peers: Box::new(Alone), roster: Vec::new() });
         let outcome = self.enrol(peers, &all).and_then(|nonces| self.found(&nonces, deadline));
         let group = std::mem::replace(&mut self.group, before);
@@ -118,10 +111,9 @@ impl Cluster {
     }
 
     /// Compares what all ranks have stated, and takes their members and `peers` as the present group. Returns the members' nonces.
-    fn enrol(&mut self, peers: Box<dyn Peers>, stated: &[Vec<u8>]) -> Result<Vec<[u8; NONCE_BYTES]>> {
-        let stated = read_all(stated, "a statement", Statement::read)?;
+    fn enrol(&mut self, peers: Box<dyn Peers>, stated: &[Statement]) -> Result<Vec<[u8; NONCE_BYTES]>> {
         alike(&stated.iter().map(|one| one.terms.as_slice()).collect::<Vec<_>>())?;
-        let (roster, nonces) = members(&stated)?;
+        let (roster, nonces) = members(stated)?;
         self.group = Group { peers, roster };
         Ok(nonces)
     }
@@ -147,10 +139,4 @@ fn state(cluster: Result<Cluster>, terms: &[(&str, String)]) -> Result<(Cluster,
     let cluster = cluster?;
     let statement = Statement::of(&cluster.cards, terms)?;
     Ok((cluster, statement))
-}
-
-fn written(statement: &Statement) -> Message {
-    let mut message = Message::default();
-    statement.write(&mut message);
-    message
 }

@@ -77,7 +77,7 @@ impl Cluster {
             .collect();
         let ending = self.run_programs(group, &mut runs, deadline);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        let result = self.conclude(group, &indices, ending, Vec::new, deadline).map(drop);
+        let result = self.conclude(group, &indices, ending, || (), deadline).map(drop);
         self.close_after(through);
         let mut completions = vec![Vec::new(); group.len()];
         runs.into_iter().for_each(|run| completions[run.rank as usize] = run.completions);

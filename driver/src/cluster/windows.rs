@@ -9,14 +9,15 @@ use cmdseq::instruction::{ARGUMENTS, Window};
 use cmdseq::plan::ProgramSet;
 use cmdseq::verify::exposure;
 use cmdseq::{Instruction, Operand, Operation, Status};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::card::windows::{Keys, OpenWindow, free_slots};
 use crate::cluster::Cluster;
-use crate::cluster::agreement::read_all;
+use crate::cluster::agreement::malformed;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
-use crate::peers::message::{Message, Received};
 use crate::queue::check;
 
 /// Time limit for windows to close after a run. A card that runs closes them in microseconds; one that has stopped must not hold
@@ -140,7 +141,7 @@ impl Cluster {
     }
 
     /// Exchanges numbers of each rank of programs: `own` are those of the cards held here, with the rank. Returns all, by rank.
-    fn of_all_ranks<T: Copy + Into<u32> + TryFrom<u32>>(
+    fn of_all_ranks<T: Clone + Serialize + DeserializeOwned>(
         &mut self,
         outcome: Result<()>,
         own: Vec<(usize, Vec<T>)>,
@@ -153,24 +154,11 @@ impl Cluster {
             own.into_iter().for_each(|(rank, numbers)| by_rank[rank] = numbers);
             return Ok(by_rank);
         }
-        let data = |(): &()| {
-            let mut message = Message::default();
-            message.list(&own, |message, (rank, numbers)| {
-                message.u32(*rank as u32).list(numbers, |message, one| {
-                    message.u32((*one).into());
-                });
-            });
-            message
-        };
-        let ((), all) = self.exchange(outcome, data, deadline)?;
-        let read = |received: &mut Received<'_>| {
-            received.list(|one| {
-                let rank = one.u32().filter(|rank| (*rank as usize) < ranks)?;
-                Some((rank as usize, one.list(|one| T::try_from(one.u32()?).ok())?))
-            })
-        };
-        for (rank, numbers) in read_all(&all, "windows", read)?.into_iter().flatten() {
-            by_rank[rank] = numbers;
+        let ((), all) = self.exchange(outcome, |()| own.clone(), deadline)?;
+        for (peer, numbers) in all.into_iter().enumerate() {
+            for (rank, numbers) in numbers {
+                *by_rank.get_mut(rank).ok_or_else(|| malformed(peer, "windows"))? = numbers;
+            }
         }
         Ok(by_rank)
     }

@@ -1,12 +1,12 @@
 //! Which id a new communicator has: one that is free on all cards that it is to be on.
 
-use cmdseq::communicator::{ContextId, GENERATIONS};
+use cmdseq::communicator::ContextId;
+use serde::{Deserialize, Serialize};
 
 use crate::card::communicator_table::Spent;
-use crate::peers::message::{Message, Received};
 
 /// An entry of the cards' tables that a new communicator may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// When what has to make room was used last; 0 if nothing has to.
     pub(crate) used: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
 }
 
 /// What the cards of one process, or of all, can take.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// By index; none for an entry that is held.
     pub(crate) entries: Vec<Option<Entry>>,
@@ -54,29 +54,6 @@ impl Offer {
         });
         fitting.min_by_key(|(used, spent, id)| (*used, *spent, id.index())).map(|(.., id)| id).ok_or(NoEntry::Spent)
     }
-
-    pub(crate) fn write(&self, message: &mut Message) {
-        message.list(&self.entries, |message, entry| match entry {
-            None => {
-                message.u8(0);
-            }
-            Some(Entry { used, spent }) => {
-                message.u8(1).u64(*used).u32(*spent);
-            }
-        });
-        message.list(self.spent.words(), |message, word| {
-            message.u64(*word);
-        });
-    }
-
-    pub(crate) fn read(received: &mut Received<'_>) -> Option<Self> {
-        let entries = received.list(|one| match one.u8()? {
-            0 => Some(None),
-            1 => Some(Some(Entry { used: one.u64()?, spent: one.u32().filter(|spent| *spent <= GENERATIONS)? })),
-            _ => None,
-        })?;
-        Some(Offer { entries, spent: Spent::of_words(&received.list(Received::u64)?)? })
-    }
 }
 
 #[cfg(test)]
@@ -99,17 +76,5 @@ mod tests {
         assert_eq!(one.choose(2), Err(NoEntry::Spent));
         one.and(&offer(&[None; 4], &[]));
         assert_eq!(one.choose(256), Err(NoEntry::Full));
-    }
-
-    #[test]
-    fn an_offer_is_read_as_it_was_written() {
-        let sent = offer(&[None, Some((7, 3))], &[1, 33, 8191]);
-        let mut message = Message::default();
-        sent.write(&mut message);
-        let bytes = message.into_bytes();
-        let mut received = Received(&bytes);
-        let read = Offer::read(&mut received).unwrap();
-        assert_eq!((read.entries, read.spent.words()), (sent.entries, sent.spent.words()));
-        assert_eq!(received.end(), Some(()));
     }
 }

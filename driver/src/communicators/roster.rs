@@ -1,10 +1,10 @@
 //! All members of a cluster or communicator, and which rank holds the card of each.
 
 use cmdseq::Capabilities;
+use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
-use crate::peers::message::{Message, Received};
 
 /// One member of a [`Cluster`](crate::Cluster).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) type Term = (String, String);
 pub(crate) const NONCE_BYTES: usize = 32;
 
 /// What a rank states when a cluster or communicator is made.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Statement {
     /// Cards that are members: node, name and nonce.
     pub(crate) cards: Vec<(u32, String, [u8; NONCE_BYTES])>,
@@ -47,28 +47,6 @@ impl Statement {
         };
         Ok(Statement { cards: cards.iter().map(each).collect::<Result<_>>()?, terms: all })
     }
-
-    pub(crate) fn write(&self, message: &mut Message) {
-        message.list(&self.cards, |message, (node, name, nonce)| {
-            message.u32(*node).text(name).bytes(nonce);
-        });
-        write_terms(&self.terms, message);
-    }
-
-    pub(crate) fn read(received: &mut Received<'_>) -> Option<Self> {
-        let cards = received.list(|one| Some((one.u32()?, one.text()?, one.bytes()?.try_into().ok()?)))?;
-        Some(Statement { cards, terms: read_terms(received)? })
-    }
-}
-
-pub(crate) fn write_terms(terms: &[Term], message: &mut Message) {
-    message.list(terms, |message, (name, value)| {
-        message.text(name).text(value);
-    });
-}
-
-pub(crate) fn read_terms(received: &mut Received<'_>) -> Option<Vec<Term>> {
-    received.list(|one| Some((one.text()?, one.text()?)))
 }
 
 /// Refuses ranks whose terms differ. The value that most ranks have is right; of equally many, that of the lowest rank.
@@ -197,14 +175,5 @@ mod tests {
         assert_eq!(members.iter().map(|member| (member.node, member.peer)).collect::<Vec<_>>(), [(3, 0), (1, 1)]);
         let error = super::members(&[card(3, "a"), card(1, "b"), card(3, "c")]).unwrap_err().to_string();
         assert!(error.starts_with("Rank 2: its card c is node 3, and so is a of rank 0"), "{error}");
-    }
-
-    #[test]
-    fn a_statement_is_read_as_it_was_written() {
-        let statement = Statement { cards: vec![(7, "card".to_owned(), [9; 32])], terms: terms(&["a", "b"]) };
-        let mut message = Message::default();
-        statement.write(&mut message);
-        let bytes = message.into_bytes();
-        assert_eq!(Statement::read(&mut Received(&bytes)), Some(statement));
     }
 }

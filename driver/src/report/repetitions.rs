@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::peers::message::{Message, Received};
+use serde::{Deserialize, Serialize};
+
 use crate::report::summary::Summary;
 use crate::report::times::{Run, Times, since};
 
@@ -39,12 +40,19 @@ struct Partial {
 }
 
 /// One repetition on one rank: its times, and cycles since the common start at which it had begun and was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counted {
     rank: u32,
     index: u64,
     times: Times,
     came_and_done: Option<(u64, u64)>,
+}
+
+impl Counted {
+    /// Whether its repetition is one that may be listed, whoever says so.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.index < REPETITIONS_KEPT as u64
+    }
 }
 
 /// All repetitions of programs.
@@ -85,21 +93,9 @@ impl Repetitions {
         counted
     }
 
-    pub(crate) fn write_list(&self) -> Vec<u8> {
-        let mut message = Message::default();
-        message.list(self.list.as_deref().unwrap_or(&[]), |message, one| {
-            let Times { t1_cycles, t2_cycles, arrival_cycles } = one.times;
-            message.u32(one.rank).u64(one.index).u64(t1_cycles).u64(t2_cycles).u64(arrival_cycles);
-            match one.came_and_done {
-                None => {
-                    message.u8(0);
-                }
-                Some((came, done)) => {
-                    message.u8(1).u64(came).u64(done);
-                }
-            }
-        });
-        message.into_bytes()
+    /// What the ranks of this process have done.
+    pub(crate) fn list(&self) -> Vec<Counted> {
+        self.list.clone().unwrap_or_default()
     }
 
     /// The first repetition that no rank may begin yet.
@@ -166,20 +162,6 @@ impl Repetitions {
     }
 }
 
-/// Reads what [`Repetitions::write_list`] has written.
-pub(crate) fn read_list(received: &mut Received<'_>) -> Option<Vec<Counted>> {
-    received.list(|one| {
-        let (rank, index) = (one.u32()?, one.u64().filter(|index| *index < REPETITIONS_KEPT as u64)?);
-        let times = Times { t1_cycles: one.u64()?, t2_cycles: one.u64()?, arrival_cycles: one.u64()? };
-        let came_and_done = match one.u8()? {
-            0 => None,
-            1 => Some((one.u64()?, one.u64()?)),
-            _ => return None,
-        };
-        Some(Counted { rank, index, times, came_and_done })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use cmdseq::Completion;
@@ -234,7 +216,7 @@ mod tests {
             add(&mut one, rank);
             let mut listing = Repetitions::listing();
             add(&mut listing, rank);
-            lists.push(read_list(&mut Received(&listing.write_list())).unwrap());
+            lists.push(listing.list());
         }
         let several = Repetitions::together(lists, 2);
         assert_eq!((&several.times, &several.skew, several.last), (&one.times, &one.skew, one.last));

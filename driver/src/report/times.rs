@@ -6,7 +6,7 @@ use crate::sequencer::state::CYCLES_MASK;
 
 /// Times of a program on one card, or the largest of each over all cards, in cycles from the issue of its first
 /// instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Times {
     /// T1: all beats of the last instruction counted out.
     pub t1_cycles: u64,
