@@ -23,7 +23,7 @@ enum Region {
     /// The control function of an Intel card.
     Intel(Box<Control>),
     /// This project's shell of an Alveo card.
-    Alveo(Loader),
+    Alveo(Box<Loader>),
 }
 
 impl ImageCard {
@@ -50,7 +50,7 @@ impl ImageCard {
         match Loader::open(function.clone()) {
             Ok(loader) => {
                 let interface = Uuid::from_u128(loader.interface()?);
-                Ok(ImageCard { region: Region::Alveo(loader), interface })
+                Ok(ImageCard { region: Region::Alveo(Box::new(loader)), interface })
             }
             Err(alveo::Error::NoShell { looked, .. }) => Err(Failure::refused(format!("{no_control}; {looked}"))),
             Err(error) => Err(error.into()),
