@@ -17,8 +17,9 @@ use crate::{
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 40] = [
+const SCHEMAS: [Entry; 41] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
+    ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
     ("fpgactl.bench-coll/1", of::<bench::coll::row::Row>),
     ("fpgactl.bench-planner/1", of::<bench::planner::Printed>),
     ("fpgactl.bench/1", of::<bench::comparison::Comparison>),

@@ -13,7 +13,7 @@
 //!         println!("{} {}: {value} {}", reading.part, reading.name, reading.unit.name());
 //!     }
 //! }
-//! # Ok::<(), fpga_driver::readings::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A part that does not answer costs the others nothing: it is in [`Readings::failures`].

@@ -15,6 +15,7 @@ use fpga_driver::Execution;
 use fpga_driver::trace::Moment;
 use fpga_select::Kind;
 use indicatif::ProgressBar;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{Cards, MOCK_NOTE};
@@ -69,8 +70,8 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
 }
 
 /// The last line with `--json`, if a trace was recorded.
-#[derive(Serialize)]
-struct Traced<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Traced<'a> {
     schema: &'static str,
     trace: &'a Written,
 }
