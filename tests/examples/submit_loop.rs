@@ -1,4 +1,5 @@
-//! Encodes and submits a known number of instructions in functions of their own, for a profiler that counts what they run.
+//! Encodes and submits a known number of instructions in functions of their own, for a profiler that counts what they run. With an argument,
+//! `published` or `traced`, the counters of the queue are published, or what goes through it is recorded.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -26,19 +27,9 @@ fn encode_all() {
 
 #[inline(never)]
 fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
-    submit(queue, instruction);
-}
-
-/// As [`submit_all`], while a trace is recorded.
-#[inline(never)]
-fn submit_traced(queue: &mut QueuePair, instruction: &Instruction) {
-    submit(queue, instruction);
-}
-
-/// As [`poll_all`], while a trace is recorded.
-#[inline(never)]
-fn poll_traced(queue: &mut QueuePair) {
-    poll(queue);
+    for _ in 0..COUNT {
+        queue.submit(black_box(instruction)).expect("room").abandon();
+    }
 }
 
 /// Submits an instruction that was encoded before.
@@ -51,30 +42,6 @@ fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) {
 
 #[inline(never)]
 fn poll_all(queue: &mut QueuePair) {
-    poll(queue);
-}
-
-/// As [`submit_all`], on a card whose counters are published.
-#[inline(never)]
-fn submit_published(queue: &mut QueuePair, instruction: &Instruction) {
-    submit(queue, instruction);
-}
-
-/// As [`poll_all`], on a card whose counters are published.
-#[inline(never)]
-fn poll_published(queue: &mut QueuePair) {
-    poll(queue);
-}
-
-#[inline(always)]
-fn submit(queue: &mut QueuePair, instruction: &Instruction) {
-    for _ in 0..COUNT {
-        queue.submit(black_box(instruction)).expect("room").abandon();
-    }
-}
-
-#[inline(always)]
-fn poll(queue: &mut QueuePair) {
     while queue.in_flight() > 0 {
         queue.poll().expect("completions");
     }
@@ -109,6 +76,13 @@ fn main() {
     let mut cluster = Cluster::of(vec![card]).expect("a cluster");
     let card = cluster.card_mut(0);
     use_every_cell(card);
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    match std::env::args().nth(1).as_deref() {
+        Some("published") => drop(card.publish(directory.path()).expect("published counters")),
+        Some("traced") => cluster.start_trace(Moment::now(), 4 * COUNT as usize).expect("an idle card"),
+        _ => {}
+    }
+    let card = cluster.card_mut(0);
     recorder.hold();
     encode_all();
     submit_all(card.queue_mut(), &Instruction::nop());
@@ -120,20 +94,6 @@ fn main() {
     while card.queue().in_flight() > 0 {
         card.queue_mut().poll().expect("completions");
     }
-    cluster.start_trace(Moment::now(), 4 * COUNT as usize).expect("an idle card");
-    let card = cluster.card_mut(0);
-    recorder.hold();
-    submit_traced(card.queue_mut(), &Instruction::nop());
-    recorder.release();
-    poll_traced(card.queue_mut());
-    black_box(cluster.take_trace());
-    let card = cluster.card_mut(0);
-    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
-    card.publish(directory.path()).expect("published counters");
-    recorder.hold();
-    submit_published(card.queue_mut(), &Instruction::nop());
-    recorder.release();
-    poll_published(card.queue_mut());
     let mut plan = Recorded::prepare();
     (0..plan.cluster.cards().len()).for_each(|index| use_every_cell(plan.cluster.card_mut(index)));
     for _ in 0..COUNT / FLIGHTS {

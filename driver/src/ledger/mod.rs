@@ -206,13 +206,28 @@ impl Ledger {
         }
     }
 
+    // What observers are told is not inlined: whoever has none saves no registers for it.
+    #[inline(never)]
+    fn notice_rung(&mut self, pushed: u32) {
+        if let Some(observers) = &mut self.observers {
+            observers.rung(self.rung, pushed);
+        }
+    }
+
+    #[inline(never)]
+    fn notice_completed(&mut self, completion: &Completion) {
+        if let Some(observers) = &mut self.observers {
+            observers.completed(self.taken, completion);
+        }
+    }
+
     /// Notes that the card was told of the `pushed` instructions stored.
     #[inline]
     pub(crate) fn set_rung(&mut self, pushed: u32) {
         debug_assert!(!self.must_announce(), "no room for all completions: {self:?}");
         debug_assert_eq!(pushed, self.pushed);
-        if let Some(observers) = &mut self.observers {
-            observers.rung(self.rung, pushed);
+        if self.observers.is_some() {
+            self.notice_rung(pushed);
         }
         self.rung = pushed;
         self.assert_order();
@@ -420,8 +435,8 @@ impl Ledger {
             self.release(self.taken);
         }
         let cell = self.cells[self.place(self.taken)];
-        if let Some(observers) = &mut self.observers {
-            observers.completed(self.taken, &completion);
+        if self.observers.is_some() {
+            self.notice_completed(&completion);
         }
         self.results.set(cell, completion);
         if !self.states.complete(cell) {
