@@ -46,7 +46,7 @@ fn stratix() -> Vec<PciFunction> {
 fn a_host_exerciser_reaches_host_memory(guest: &Guest) {
     stratix();
     let all = PciFunction::all("0x8086", "0xbccf");
-    assert_eq!(selftest(guest, User::Worker, &all[CARDS]), ["function", "host exerciser"]);
+    assert_eq!(selftest(guest, User::Worker, &all[CARDS]), ["function", "readings", "host exerciser"]);
 }
 
 fn every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process(guest: &Guest) {
@@ -71,7 +71,7 @@ fn selftest(guest: &Guest, user: User, card: &PciFunction) -> Vec<String> {
 fn each_part_of_a_stratix_card_is_tested(guest: &Guest) {
     for card in &stratix() {
         let checks = selftest(guest, User::Worker, card);
-        assert_eq!(checks, ["function", "sequencer", "instructions", "card memory", "errors"]);
+        assert_eq!(checks, ["function", "readings", "sequencer", "instructions", "card memory", "errors"]);
     }
 }
 
@@ -81,7 +81,7 @@ fn an_image_is_loaded_through_a_control_function(guest: &Guest) {
     let [control] = controls.as_slice() else { panic!("{} control functions", controls.len()) };
     pci::give_to_worker(&controls);
     let checks = selftest(guest, User::Worker, control);
-    assert_eq!(checks, ["function", "control function", "accelerator reset", "errors"]);
+    assert_eq!(checks, ["function", "control function", "accelerator reset", "errors", "readings"]);
 
     let good = |words: &[&str]| run(User::Worker, &[&["fpgactl"], words].concat(), BOUND).good().stdout;
     run(User::Worker, &["mkdir", "-p", FOLDER], BOUND).good();
@@ -95,7 +95,7 @@ fn an_image_is_loaded_through_a_control_function(guest: &Guest) {
         let expected = if guid.is_empty() { 0x6fe0_a4a1 } else { 0x56e2_03e9 };
         assert_eq!(register["value"], expected, "{image}");
     }
-    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 5);
+    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 6);
 }
 
 /// By root: rules give no default ids of AMD's tools to a group of users.
@@ -103,8 +103,8 @@ fn each_part_of_an_alveo_card_is_tested(guest: &Guest) {
     for card in &functions("0x10ee", "0x903f") {
         card.give_to_vfio();
         let checks = selftest(guest, User::Root, card);
-        let engine = ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates"];
-        assert_eq!(checks, [&engine[..], &["sequencer", "instructions", "card memory", "errors"]].concat());
+        let before = ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates", "readings"];
+        assert_eq!(checks, [&before[..], &["sequencer", "instructions", "card memory", "errors"]].concat());
     }
 }
 
