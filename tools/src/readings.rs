@@ -58,7 +58,6 @@ struct Failed {
 /// Reads what a function has. It is free again afterwards.
 pub(crate) fn describe(function: &Function) -> Result<Described> {
     let readings = Readings::of(function)?;
-    let alarms: Vec<&Reading> = readings.alarms().collect();
     let row = |reading: &Reading| Row {
         part: reading.part,
         name: reading.name.clone(),
@@ -69,7 +68,7 @@ pub(crate) fn describe(function: &Function) -> Result<Described> {
         average: reading.average,
         text: reading.meaning(),
         shown: [reading.value.number(), reading.largest, reading.average].map(|value| shown(value, reading.unit)),
-        is_alarm: alarms.contains(&reading),
+        is_alarm: reading.is_alarm(),
     };
     let has_parts = readings.rows.iter().any(|row| !matches!(row.part, "link" | "aer"));
     Ok(Described {

@@ -23,7 +23,6 @@ use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 use crate::sequencer::state::CYCLES_MASK;
-use crate::trace::spans::Moment;
 
 /// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
 const BARRIERS: usize = 2;
@@ -42,7 +41,7 @@ impl Cluster {
     /// not among the cards, or there is not one program for each. If a card of the set does not run, [`Error::Removed`] or
     /// [`Error::NotRunning`], and nothing was launched.
     pub fn execute(&mut self, set: &ProgramSet, execution: &Execution) -> Result<Report> {
-        let (group, begin) = (&set.nodes, Moment::now());
+        let (group, begin) = (&set.nodes, self.moment());
         check_programs(set)?;
         if execution.repeat == 0 {
             return Err(Error::argument("repeat", 0, "at least 1"));
@@ -88,7 +87,7 @@ impl Cluster {
             false => Repetitions::listing(),
         };
         self.end_span("prepare", begin);
-        let begin = Moment::now();
+        let begin = self.moment();
         let ending = self.run_ranks(&mut runs, &mut counted, deadline);
         self.end_span("wait", begin);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();

@@ -31,7 +31,7 @@ use crate::communicators::roster::{Member, difference};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
-use crate::trace::spans::{Moment, Spans};
+use crate::trace::spans::Spans;
 
 /// Cards of one fabric, all of them or some: a roster of members, and the cards that this process holds.
 ///
@@ -149,7 +149,7 @@ impl Cluster {
     /// [`Error::BadArgument`] if there is no such rank or its input is shorter; else those of [`Card::write_memory`].
     pub fn write_input(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
         let (node, program) = of_rank(set, rank)?;
-        let begin = Moment::now();
+        let begin = self.moment();
         let written = self.write_range(node, &program.input, "input", offset, data);
         self.end_span("copy in", begin);
         written.map_err(|error| in_phase(error, &set.nodes, "copy in"))
@@ -161,7 +161,7 @@ impl Cluster {
     /// As [`write_input`](Cluster::write_input).
     pub fn read_output(&mut self, set: &ProgramSet, rank: u32, offset: u64, data: &mut [u8]) -> Result<()> {
         let (node, program) = of_rank(set, rank)?;
-        let begin = Moment::now();
+        let begin = self.moment();
         let read = self.read_range(node, &program.output, "output", offset, data);
         self.end_span("copy out", begin);
         read.map_err(|error| in_phase(error, &set.nodes, "copy out"))

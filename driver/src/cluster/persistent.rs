@@ -21,7 +21,6 @@ use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
 use crate::ledger::token::Tokens;
 use crate::report::times::Times;
-use crate::trace::spans::Moment;
 
 /// Launches in flight for which there is room without allocating.
 const FLIGHTS: usize = 16;
@@ -384,7 +383,7 @@ impl Cluster {
         if !self.is_alone() {
             return self.finish_together(prepared, deadline);
         }
-        let begin = Moment::now();
+        let begin = self.moment();
         let ran = ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline);
         self.end_span("wait", begin);
         let cards = &mut self.cards;

@@ -18,7 +18,6 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::trace::spans::Moment;
 
 /// What became of programs that [`Cluster::run`] ran.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ impl Cluster {
         if programs.len() != group.len() {
             return Err(Error::argument("programs", programs.len(), format!("one for each of {} ranks", group.len())));
         }
-        let (deadline, begin) = (Deadline::after(timeout), Moment::now());
+        let (deadline, begin) = (Deadline::after(timeout), self.moment());
         let held = self.running(group);
         let terms = || vec![("programs".to_owned(), digest(&plain(group, programs)))];
         let held = self.compare_until(held, terms, deadline)?;
@@ -77,7 +76,7 @@ impl Cluster {
             .map(|(rank, card)| ProgramRun::new(*rank as u32, *card, named(&programs[*rank], *rank, &through)))
             .collect();
         self.end_span("prepare", begin);
-        let begin = Moment::now();
+        let begin = self.moment();
         let ending = self.run_programs(group, &mut runs, deadline);
         self.end_span("wait", begin);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();

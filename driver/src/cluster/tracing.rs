@@ -54,9 +54,14 @@ impl Cluster {
         Ok(())
     }
 
+    /// Returns this moment if a trace is recorded; else the clock is not read.
+    pub(crate) fn moment(&self) -> Option<Moment> {
+        self.spans.as_ref().map(|_| Moment::now())
+    }
+
     /// Notes that what began at `begin` ends now, if a trace is recorded.
-    pub fn end_span(&mut self, name: &'static str, begin: Moment) {
-        if let Some(spans) = &mut self.spans {
+    pub fn end_span(&mut self, name: &'static str, begin: impl Into<Option<Moment>>) {
+        if let (Some(spans), Some(begin)) = (&mut self.spans, begin.into()) {
             spans.end(name, begin);
         }
     }

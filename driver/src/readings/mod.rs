@@ -29,7 +29,6 @@ use fpga_regs::dfl::board::{SENSORS, SYSTEM};
 
 use crate::alveo::{self, Cms};
 use crate::dfl::{self, Control};
-use crate::readings::pcie::CORRECTED;
 use crate::sequencer::block::bus_error;
 use crate::xdma;
 
@@ -93,12 +92,7 @@ impl Readings {
 
     /// Takes what does not read as good: sensors that fail, and error registers with bits.
     pub fn alarms(&self) -> impl Iterator<Item = &Reading> {
-        self.rows.iter().filter(|row| match row.value {
-            // What was corrected did no harm.
-            Value::Good(value) => row.unit == Unit::Bits && value != 0 && row.name != CORRECTED,
-            Value::Absent => false,
-            Value::Stale(_) | Value::Implausible(_) => true,
-        })
+        self.rows.iter().filter(|row| row.is_alarm())
     }
 
     fn control(&mut self, control: &Control) {

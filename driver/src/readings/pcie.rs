@@ -5,11 +5,8 @@ use fpga_hal::config::{self, Lanes, Space};
 use fpga_regs::sensor::Unit;
 
 use crate::error::{Error, Result};
-use crate::readings::reading::{AER, LINK, Reading, Value};
+use crate::readings::reading::{AER, CORRECTED, LINK, Reading, Value};
 use crate::sequencer::block::bus_error;
-
-/// Name of the errors that were corrected.
-pub(super) const CORRECTED: &str = "correctable";
 
 /// Reads link and errors from the configuration space.
 pub(super) fn read(function: &Function) -> Result<Vec<Reading>> {

@@ -12,6 +12,8 @@ use crate::xdma::Direction;
 /// Parts of readings, as commands print them.
 pub(super) const LINK: &str = "link";
 pub(super) const AER: &str = "aer";
+/// Name of the errors of PCIe that were corrected.
+pub(super) const CORRECTED: &str = "correctable";
 const XDMA: &str = "xdma";
 const CMS: &str = "cms";
 const BOARD: &str = "board";
@@ -74,6 +76,16 @@ impl Reading {
 
     pub(super) fn of_bits(part: &'static str, name: &str, bits: u64, meanings: &'static [(u32, &'static str)]) -> Self {
         Reading { meanings, ..Reading::new(part, name, Unit::Bits, Value::Good(bits)) }
+    }
+
+    /// Returns whether it does not read as good: a sensor that fails, or an error register with bits.
+    pub fn is_alarm(&self) -> bool {
+        match self.value {
+            // What was corrected did no harm.
+            Value::Good(value) => self.unit == Unit::Bits && value != 0 && self.name != CORRECTED,
+            Value::Absent => false,
+            Value::Stale(_) | Value::Implausible(_) => true,
+        }
     }
 
     /// Returns what the bits of an error register say; `None` of other readings, and without errors.

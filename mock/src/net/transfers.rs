@@ -19,7 +19,7 @@ pub struct LinkTransfer {
     pub link_mbps: u64,
     /// Node whose instruction the transfer belongs to: of a read of remote memory, the one that received.
     pub node: u32,
-    /// Tag of that instruction, and when it was issued.
+    /// Tag of that instruction.
     pub tag: u16,
     /// When that instruction was issued, in picoseconds of the fabric's time.
     pub issued_ps: u64,
