@@ -11,6 +11,7 @@ mod shell;
 mod sources;
 mod torus;
 pub(crate) mod version;
+pub(crate) mod wormhole;
 
 use cmdseq::Topology;
 

@@ -3,6 +3,7 @@
 mod link;
 mod network;
 mod router;
+pub mod wormhole;
 
 pub use crate::profile::novog::{Profile, Sampling};
 pub use link::LinkTimes;

@@ -1,0 +1,79 @@
+//! A torus of wormhole routers.
+
+use std::num::NonZeroU64;
+
+use cmdseq::routing::Torus3;
+
+use super::fabric::{Fabric, Routers};
+use super::outcome::{Configuration, WormholeError, WormholeOutcome};
+use super::routing::Rules;
+use super::traffic::Traffic;
+use crate::engine::{Clock, Region};
+use crate::profile::wormhole::{CHANNELS_MIN, Switch, WormholeProfile};
+
+/// Cards with wormhole routers in a torus.
+#[derive(Debug, Clone)]
+pub struct WormholeNetwork {
+    profile: WormholeProfile,
+    torus: Torus3,
+    /// `None` for those of [`Rules::safe`].
+    rules: Option<Rules>,
+}
+
+impl WormholeNetwork {
+    /// Returns a network with rules against deadlocks that depend on the routing function: [`Rules::safe`].
+    ///
+    /// # Errors
+    /// [`WormholeError::Channels`] and [`WormholeError::Profile`].
+    pub fn new(profile: WormholeProfile, torus: Torus3) -> Result<Self, WormholeError> {
+        let switch = Switch::of(profile.channels).filter(|switch| switch.channels >= CHANNELS_MIN);
+        let levels = switch.ok_or(WormholeError::Channels { channels: profile.channels, least: CHANNELS_MIN })?.levels;
+        let hop_cycles = profile.link_cycles() + levels + WormholeProfile::LOOKUP_CYCLES;
+        let needed = (2 * hop_cycles + 1).max(profile.link_cycles() + profile.credit_cycles);
+        let what = if profile.hertz == 0 {
+            "its clock stands still"
+        } else if hop_cycles >= profile.credit_cycles {
+            "the next credit flit is sent before the last one arrives"
+        } else if u64::from(profile.channel_flits) < needed {
+            "a buffer holds fewer flits than the threshold of its credits"
+        } else if profile.channel_flits > u32::from(u16::MAX) || profile.waiting_packets == 0 {
+            "a buffer is out of range (65535 flits, at least one packet)"
+        } else {
+            return Ok(WormholeNetwork { profile, torus, rules: None });
+        };
+        Err(WormholeError::Profile { what })
+    }
+
+    /// Replaces the rules against deadlocks.
+    pub fn with_rules(self, rules: Rules) -> Self {
+        WormholeNetwork { rules: Some(rules), ..self }
+    }
+
+    /// Sends all packets of the traffic, and runs until the last one has arrived.
+    ///
+    /// # Errors
+    /// [`WormholeError`]: fewer channels than the rules have classes, a wrong packet, a deadlock, or packets still under way after `limit` cycles.
+    pub fn run(
+        &self,
+        configuration: Configuration,
+        traffic: &mut impl Traffic,
+        limit: u64,
+    ) -> Result<WormholeOutcome, WormholeError> {
+        let rules = self.rules.clone().unwrap_or_else(|| Rules::safe(configuration.routing));
+        let (channels, least) = (self.profile.channels, rules.count(self.torus));
+        if channels < least {
+            return Err(WormholeError::Channels { channels, least });
+        }
+        let hertz = NonZeroU64::new(self.profile.hertz).unwrap_or(NonZeroU64::MIN);
+        let mut fabric = Fabric::new(self.profile, self.torus, configuration, rules, traffic, limit);
+        let mut region = Region::new(Clock::new(hertz, 0), [Routers]);
+        let mut next = region.wake(0);
+        while let Some(at) = next {
+            next = region.run(at, &mut fabric);
+        }
+        match fabric.failure {
+            Some(failure) => Err(failure),
+            None => Ok(fabric.outcome),
+        }
+    }
+}
