@@ -7,6 +7,7 @@ mod image;
 mod mock;
 mod route;
 mod time;
+mod tune;
 mod watching;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirect
 pub(crate) use mock::{Mock, MockImage, Serve};
 pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
+pub(crate) use tune::{Traffic, Tune, shape};
 pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
 
 /// Load, launch and measure collectives on FPGA cards, real or mock.
@@ -122,6 +124,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Route,
     },
+    /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
+    Tune(Tune),
     /// Show what an image file holds, and load it into a card
     Image {
         /// Subcommand

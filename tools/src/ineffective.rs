@@ -69,6 +69,14 @@ fn rules(cli: &Cli) -> Rules {
         | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
+        Command::Tune(arguments) => {
+            let mut rules = no_machine("the command uses no card");
+            if let cli::Traffic::Trace(path) = &arguments.traffic {
+                let why = format!("the trace {} has it", path.display());
+                rules.extend(["shape", "load", "flits", "packets"].map(|id| (id, why.clone())));
+            }
+            rules
+        }
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench { system }) => of_bench(system),
         Command::Top(_) => {

@@ -60,6 +60,7 @@ mod stats;
 mod top;
 mod topo;
 mod tracing;
+mod tune;
 mod units;
 mod verification;
 
@@ -129,6 +130,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Channel { command: Channel::Load(arguments) } => channel_load::load(cli, arguments),
         Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
         Command::Route { command } => route::run(cli, command),
+        Command::Tune(arguments) => tune::run(cli, arguments),
         Command::Image { command: Image::Inspect(arguments) } => image::inspect::run(cli, arguments),
         Command::Image { command: Image::Load(arguments) } => image::load::run(cli, arguments),
         Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),

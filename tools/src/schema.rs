@@ -11,13 +11,13 @@ use crate::exit::{Failure, Result};
 use crate::{
     asm, bench, bind, calibration, channel, channel_generate, channel_load, coll, control_info, disasm, doctor, exit,
     function_info, image, info, lint, list, metrics, output, plan, readings, reg, route, run_program, selftest, serve,
-    stats, topo,
+    stats, topo, tune,
 };
 
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 41] = [
+const SCHEMAS: [Entry; 42] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
     ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
     ("fpgactl.bench-coll/1", of::<bench::coll::row::Row>),
@@ -58,6 +58,7 @@ const SCHEMAS: [Entry; 41] = [
     ("fpgactl.stats/1", of::<stats::Printed>),
     ("fpgactl.topo-dragonfly/1", of::<topo::Sizes>),
     ("fpgactl.topo/1", of::<topo::Printed>),
+    ("fpgactl.tune/1", of::<tune::Printed>),
     ("fpgactl.unbind/1", of::<bind::Printed>),
 ];
 

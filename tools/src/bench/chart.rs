@@ -28,7 +28,7 @@ const COLOURS: [RGBColor; 7] = [
 const RINGS_MAX: u32 = 6;
 
 /// The drawing area of a panel.
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Name of a file, and the function that draws into it what it measures in a laboratory `L`.
 pub(super) type Figure<L> = (&'static str, fn(&mut L, &Path) -> Result<()>);
@@ -55,7 +55,7 @@ pub(super) fn one_panel(path: &Path, draw: impl FnOnce(&Area<'_>) -> Result<()>)
 }
 
 /// Draws a file of two panels.
-pub(super) fn two_panels(
+pub(crate) fn two_panels(
     path: &Path,
     upper: impl FnOnce(&Area<'_>) -> Result<()>,
     lower: impl FnOnce(&Area<'_>) -> Result<()>,
@@ -92,14 +92,14 @@ pub(super) struct SizeChart {
 }
 
 /// A panel with bars: for each category a bar of each part, side by side or stacked.
-pub(super) struct Bars {
-    pub(super) title: &'static str,
-    pub(super) x_label: &'static str,
-    pub(super) y_label: &'static str,
-    pub(super) y_top: f64,
-    pub(super) categories: Vec<String>,
-    pub(super) parts: Vec<(&'static str, Vec<f64>)>,
-    pub(super) is_stacked: bool,
+pub(crate) struct Bars {
+    pub(crate) title: &'static str,
+    pub(crate) x_label: &'static str,
+    pub(crate) y_label: &'static str,
+    pub(crate) y_top: f64,
+    pub(crate) categories: Vec<String>,
+    pub(crate) parts: Vec<(&'static str, Vec<f64>)>,
+    pub(crate) is_stacked: bool,
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
@@ -193,7 +193,7 @@ impl SizeChart {
 }
 
 impl Bars {
-    pub(super) fn draw(&self, area: &Area<'_>) -> Result<()> {
+    pub(crate) fn draw(&self, area: &Area<'_>) -> Result<()> {
         let count = self.categories.len();
         let mut chart = ChartBuilder::on(area)
             .caption(self.title, (FONT, TEXT + 3))

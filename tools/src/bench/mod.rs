@@ -1,7 +1,7 @@
 //! `fpgactl bench`: collectives over sizes, published systems beside their mocks, and plans beside their bounds.
 
 mod bluelink;
-mod chart;
+pub(crate) mod chart;
 mod circus;
 pub(crate) mod coll;
 pub(crate) mod comparison;

@@ -27,6 +27,7 @@ mod top;
 mod traces;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
+mod tuning;
 mod tutorial;
 mod watching;
 

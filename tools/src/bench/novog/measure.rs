@@ -4,6 +4,7 @@ use cmdseq::routing::{CollectiveKind, RoutedCollective, Torus3, Torus3Error, Tre
 use fpga_select::novog::{LinkTimes, Network, Payload, Profile, Sampling};
 
 use super::rows::Quantity;
+use super::wormhole::Improvements;
 use crate::exit::{Exit, Failure, Result};
 
 /// Packets of a batch, for each collective.
@@ -21,8 +22,9 @@ enum Pattern {
     Neighbours,
 }
 
-pub(super) fn measure(quantity: Quantity) -> Result<f64> {
+pub(super) fn measure(quantity: Quantity, improvements: &mut Improvements) -> Result<f64> {
     match quantity {
+        Quantity::Best(size, metric) => improvements.of(size, metric),
         Quantity::Link(profile) => Ok(link_ns(&profile())),
         Quantity::Router => {
             let cycles = cycles_to(2)? - cycles_to(1)?;

@@ -1,9 +1,11 @@
-//! `fpgactl bench novo-g`: compares figures of Novo-G#'s links and statically scheduled routers with the mock.
+//! `fpgactl bench novo-g`: compares figures of Novo-G#'s links and routers with the mock.
 
 mod measure;
 mod rows;
+mod wormhole;
 
 use fpga_select::novog::Profile;
+use fpga_select::novog::wormhole::WormholeProfile;
 
 use super::comparison::{Comparison, Value, choose};
 use crate::cli::{Cli, Novog};
@@ -12,8 +14,9 @@ use rows::NOT_REPRODUCED;
 
 pub(super) fn run(cli: &Cli, arguments: &Novog) -> Result<()> {
     let rows = choose(rows::all(), &arguments.rows)?;
-    let components = Profile::published().components();
+    let components = [Profile::published().components(), WormholeProfile::published().components()].concat();
     let names = ("novo-g", "Novo-G# on mock cards");
-    let measure = |quantity: &rows::Quantity| measure::measure(*quantity).map(Value::from);
+    let mut improvements = wormhole::Improvements::default();
+    let measure = |quantity: &rows::Quantity| measure::measure(*quantity, &mut improvements).map(Value::from);
     Comparison::measure(names, &components, &NOT_REPRODUCED, rows, measure)?.print(cli, arguments.rows.check)
 }

@@ -1,0 +1,57 @@
+//! Choosing a configuration of the wormhole router: traces, figures, and what is refused.
+
+use std::fs;
+
+use crate::{json, run};
+
+/// Two nodes that send to each other through one that sends too.
+const TRACE: &str = "torus 8x1x1\n0 0 2 16\n0 1 2 16\n5 2 0 16 # back\n";
+
+#[test]
+fn a_trace_is_run_by_all_configurations() {
+    let directory = tempfile::tempdir().unwrap();
+    let [trace, figure] = ["halo.trace", "halo.svg"].map(|name| directory.path().join(name));
+    let [trace, figure] = [trace.to_str().unwrap(), figure.to_str().unwrap()];
+    fs::write(trace, TRACE).unwrap();
+    let tuned = json(&["tune", trace, "--metric", "mean", "--svg", figure]);
+    assert_eq!((&tuned["traffic"], &tuned["torus"], &tuned["packets"]), (&trace.into(), &[8, 1, 1].into(), &3.into()));
+    let rows = tuned["configurations"].as_array().unwrap();
+    assert_eq!(rows.len(), 15);
+    let mean = |row: &serde_json::Value| row["latency_mean_cycles"].as_f64().unwrap();
+    let best = rows.iter().find(|row| row["configuration"] == tuned["best"]).unwrap();
+    assert!(rows.iter().all(|row| mean(best) <= mean(row)), "{tuned}");
+    // Shortest routes: 2, 1 and 2 links of 16 flits.
+    assert!(rows.iter().all(|row| row["flit_hops"].as_u64() >= Some(80)), "{tuned}");
+    assert_eq!(rows[0]["flit_hops"], 80);
+    let drawn = fs::read_to_string(figure).unwrap();
+    assert!(drawn.contains("mean latency of a packet") && drawn.contains("o1turn"), "{drawn}");
+    assert_eq!(json(&["tune", trace, "--metric", "mean"])["configurations"], tuned["configurations"]);
+}
+
+#[test]
+fn what_a_network_cannot_carry_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("wrong.trace");
+    let path = trace.to_str().unwrap();
+    let fails = |arguments: &[&str], code: i32, message: &str| {
+        let output = run(&[&["tune"], arguments].concat());
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(printed.contains(message), "{printed}");
+    };
+    for (line, message) in [
+        ("0 0 8 1", "wrong.trace:2: no node 8 (available: 0 to 7)"),
+        ("0 0 1", "wrong.trace:2: expected four numbers, CYCLE FROM TO FLITS"),
+        ("0 0 1 500", "a packet of 500 flits does not fit a buffer (at most 450)"),
+    ] {
+        fs::write(&trace, format!("torus 8x1x1\n{line}\n")).unwrap();
+        fails(&[path], 7, message);
+    }
+    fails(&[path, "--load", "2"], 2, "--load has no effect: the trace ");
+    fails(&[path, "--svg", path], 7, "is also an input");
+    fails(&["tornadoes"], 2, "no pattern and no file \"tornadoes\" (patterns: neighbours, diagonals,");
+    fails(&["transpose", "--shape", "4x4x2"], 7, "transpose needs sides of equal length");
+    fails(&["cube", "--shape", "17x1x1"], 7, "invalid torus: 17 x 1 x 1");
+    fails(&["cube", "--channels", "3"], 2, "3");
+    fails(&["cube", "--cards", "mock:optweb:4"], 2, "--cards has no effect");
+}
