@@ -76,7 +76,7 @@ pub struct WormholeOutcome {
     pub first: u64,
     /// The cycle in which the last flit was ejected.
     pub last: u64,
-    /// Packets delivered, and their flits.
+    /// Packets delivered.
     pub packets: u64,
     /// Flits delivered.
     pub flits: u64,
