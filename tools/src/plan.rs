@@ -258,6 +258,10 @@ fn flags(instruction: &Instruction) -> Vec<&'static str> {
         (Flags::INTERRUPT, "interrupt"),
         (Flags::LAST, "last"),
         (Flags::FENCE, "fence"),
+        (Flags::TREE, "tree"),
+        (Flags::DOUBLING, "doubling"),
+        (Flags::HALVING, "halving"),
+        (Flags::RING, "ring"),
     ];
     names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
 }

@@ -10,6 +10,9 @@ use crate::part::Part;
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
 
+/// Shapes of a network whose switches compute.
+const EXPECTED_SHAPE: &str = "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16";
+
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -186,6 +189,9 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
     let mut words = fabric.split(':');
     let (profile, shape) = (words.next(), words.next());
+    if profile == Some(System::MpiFpga.name()) {
+        return parse_switched(text, fabric);
+    }
     if words.next().is_some() {
         return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
     }
@@ -207,6 +213,7 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     };
     let expected = match system {
         System::Optweb => "expected a number of cards or GROUPSxSIZE",
+        System::MpiFpga => EXPECTED_SHAPE,
         System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
     };
     let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
@@ -225,8 +232,16 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         (System::Optweb, None) => Profile::optweb(number(shape)?),
         (System::Circus, _) => on_torus(Profile::circus)?,
         (System::Bluelink, _) => on_torus(Profile::bluelink)?,
+        (System::MpiFpga, _) => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
+}
+
+/// Parses `mpi-fpga:SHAPE`, whose shape may have colons.
+fn parse_switched(text: &str, fabric: &str) -> Result<Profile, Error> {
+    let syntax = |why: String| Error::Syntax { selector: text.into(), why };
+    let (_, shape) = fabric.split_once(':').ok_or_else(|| syntax(format!("missing shape: {EXPECTED_SHAPE}")))?;
+    Profile::mpi_fpga_of(shape).map_err(|error| syntax(error.to_string()))
 }
 
 /// Parses the time of a fault.
