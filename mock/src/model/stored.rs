@@ -47,7 +47,6 @@ impl Core {
                 _ => return Err((Status::BadCommunicator, *node as u16)),
             }
         }
-        self.check_switches(instruction.communicator, &members)?;
         let card = &mut self.cards[index];
         card.communicators.define(instruction.communicator, &members, card.node)?;
         self.defined_in_switches(index, instruction.communicator, &members);

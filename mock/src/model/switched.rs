@@ -1,7 +1,6 @@
 //! Collectives that the switches of the network compute: a card gives its data to its switch, and gets the result from it.
 
 use cmdseq::communicator::ContextId;
-use cmdseq::completion::Status;
 use cmdseq::instruction::offset;
 use cmdseq::ranges::{Range, given_and_got};
 use cmdseq::switch::Call;
@@ -155,15 +154,6 @@ impl Core {
         let members = self.cards[card].membership(instruction).ok()?.members;
         let begun = network.begun(own, call.context);
         members.iter().copied().filter(|node| network.begun(*node, call.context) < begun).min()
-    }
-
-    /// Checks that leaves and spines can hold a communicator.
-    pub(crate) fn check_switches(&self, id: u16, members: &Members) -> Result<(), Refusal> {
-        let (Some(switches), Some(id)) = (&self.switches, ContextId::from_raw(id)) else { return Ok(()) };
-        match switches.network.can_define(id, members) {
-            true => Ok(()),
-            false => Err((Status::BadCommunicator, id.raw())),
-        }
     }
 
     /// A card has defined a communicator.

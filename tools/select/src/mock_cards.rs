@@ -10,6 +10,8 @@ use crate::part::Part;
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
 
+/// Options about links, which packets of collectives that switches compute do not regard.
+const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
 /// Shapes of a network whose switches compute.
 const EXPECTED_SHAPE: &str = "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16";
 
@@ -98,6 +100,11 @@ impl MockCards {
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
                     "+{name} has no effect on these cards: their sequencers make no requests of the bus, and are reset at once"
+                )));
+            }
+            if mock.profile.switch.is_some() && OF_LINKS.contains(&name) {
+                return Err(syntax(&format!(
+                    "+{name} has no effect on what the switches of these cards compute: use +stop, or cards whose switches do not compute"
                 )));
             }
             match option.split_once('=') {

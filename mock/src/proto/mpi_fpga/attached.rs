@@ -1,7 +1,8 @@
 //! What the cards of a fabric do with a network: each gives and takes its own data, at times of its own.
 //!
-//! Calls on a communicator are numbered by each card. The upper half of a number is its era: the generation of the communicator,
-//! and how often its calls were ended. Packets of another era are dropped.
+//! Calls on a communicator are numbered by each card. The upper half of a number is its era: the generation of the communicator
+//! (its low bits), how often its calls were ended, and its lowest node. Packets of another era are dropped. Leaves and spines tell
+//! communicators apart by entry and lowest node, so that those without a common card may have one entry, as on cards.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use cmdseq::switch::Call;
 
 use crate::engine::Time;
 use crate::proto::communicator_table::Table;
-use crate::proto::mpi_fpga::header::era_of;
+use crate::proto::mpi_fpga::header::{ended_of, era_of, first_number, leader_of};
 use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::network::Network;
 use crate::proto::mpi_fpga::switch::{Members, Node};
@@ -23,15 +24,10 @@ pub(crate) struct Ended {
     pub(crate) output: Vec<u8>,
 }
 
-/// First number of the calls on a communicator.
-fn first_number(id: ContextId) -> u32 {
-    id.generation() << 24
-}
-
 impl Network {
     /// Returns the number of the next call of `node` on a communicator, and counts it.
     pub(super) fn next_number(&mut self, node: u32, id: ContextId) -> u32 {
-        let number = self.numbers.entry((node, id.index() as u8)).or_insert_with(|| first_number(id));
+        let number = self.numbers.entry((node, id.index() as u8)).or_insert_with(|| first_number(id, 0, 0));
         let this = *number;
         // Only the count goes on.
         *number = this & !0xffff | this.wrapping_add(1) & 0xffff;
@@ -52,38 +48,25 @@ impl Network {
         }
     }
 
-    /// Whether leaves and spines can hold a communicator: its entry is free, or has the same members.
-    pub(crate) fn can_define(&self, id: ContextId, members: &[u32]) -> bool {
-        self.group(id).is_none_or(|group| group.iter().copied().map(u32::from).eq(members.iter().copied()))
-    }
-
-    fn group(&self, id: ContextId) -> Option<&Vec<u16>> {
-        match self.world.get(*self.switches.first()?) {
-            Node::Switch(switch) => match &switch.members {
-                Members::Tree { groups, .. } => groups.get(&(id.index() as u8)),
-                Members::Card { .. } => None,
-            },
-            Node::Host(_) => None,
-        }
-    }
-
     /// Begins to count the calls of `node` on a communicator, and enters it in the tables of leaves and spines.
     pub(crate) fn define(&mut self, id: ContextId, members: &[u32], node: u32) {
         let entry = id.index() as u8;
-        let is_same = |number: &&u32| **number >> 24 == id.generation();
+        let leader = members.iter().copied().min().unwrap_or(node);
+        // Without how often calls were ended.
+        let is_same = |number: &&u32| first_number(id, leader, ended_of(**number)) == **number & !0xffff;
         if self.numbers.get(&(node, entry)).filter(is_same).is_some() {
             return;
         }
         // Calls of other members may have been ended before.
         let others = members.iter().filter_map(|node| self.numbers.get(&(*node, entry))).filter(is_same);
-        let number = others.max().map_or(first_number(id), |number| number & !0xffff);
+        let number = others.max().map_or(first_number(id, leader, 0), |number| number & !0xffff);
         self.numbers.insert((node, entry), number);
         let of_group: Vec<u16> = members.iter().map(|node| *node as u16).collect();
         for switch in self.switches_of(&[node]) {
             let switch = self.switch_mut(switch);
-            switch.eras.insert(entry, era_of(number));
+            switch.eras.insert((entry, leader as u16), era_of(number));
             if let Members::Tree { groups, .. } = &mut switch.members {
-                groups.insert(entry, of_group.clone());
+                groups.insert((entry, leader as u16), of_group.clone());
             }
         }
     }
@@ -91,13 +74,14 @@ impl Network {
     /// Forgets a communicator of `node`; leaves and spines forget it with its last member.
     pub(crate) fn forget(&mut self, id: ContextId, node: u32) {
         let entry = id.index() as u8;
-        self.numbers.remove(&(node, entry));
-        if self.numbers.keys().any(|(_, used)| *used == entry) {
+        let Some(number) = self.numbers.remove(&(node, entry)) else { return };
+        let leader = leader_of(number);
+        if self.numbers.iter().any(|((_, used), number)| *used == entry && leader_of(*number) == leader) {
             return;
         }
         for switch in 0..self.switches.len() {
             if let Members::Tree { groups, .. } = &mut self.switch_mut(switch).members {
-                groups.remove(&entry);
+                groups.remove(&(entry, leader));
             }
         }
     }
@@ -113,12 +97,13 @@ impl Network {
     /// Ends all calls on a communicator of `members`: an aborted one leaves packets that a later one must not take.
     pub(crate) fn end_calls(&mut self, now: Time, id: ContextId, members: &[u32]) {
         let entry = id.index() as u8;
-        let known = members.iter().filter_map(|node| self.numbers.get(&(*node, entry)));
+        let leader = members.iter().copied().min().unwrap_or(0);
+        let is_its = |number: &&u32| u32::from(leader_of(**number)) == leader;
+        let known = members.iter().filter_map(|node| self.numbers.get(&(*node, entry))).filter(is_its);
         let Some(last) = known.copied().max() else { return };
-        let purges = ((last >> 16) + 1) & 0xff;
-        let number = first_number(id) | purges << 16;
+        let number = first_number(id, leader, ended_of(last) + 1);
         for node in members {
-            if let Some(next) = self.numbers.get_mut(&(*node, entry)) {
+            if let Some(next) = self.numbers.get_mut(&(*node, entry)).filter(|next| is_its(&&**next)) {
                 *next = number;
             }
         }

@@ -72,9 +72,31 @@ fn destination(word: u64) -> u16 {
     (word >> 18) as u16
 }
 
-/// Returns the era of a call: the part of its number that is another after calls were ended.
+/// Bits of the number of a call, from the lowest: the calls counted before it, the lowest node of the communicator, how often its
+/// calls were ended, and its generation.
+const COUNT_BITS: u32 = 16;
+const LEADER_BITS: u32 = 9;
+const ENDED_BITS: u32 = 3;
+
+/// Returns the number of the first call on a communicator whose lowest node is `leader`, after its calls were ended `ended` times.
+pub(crate) fn first_number(id: ContextId, leader: u32, ended: u32) -> u32 {
+    let era = id.generation() << ENDED_BITS | ended & ((1 << ENDED_BITS) - 1);
+    (era << LEADER_BITS | leader) << COUNT_BITS
+}
+
+/// Returns the era of a call: the part of its number that is another after calls were ended, and in another communicator.
 pub(crate) fn era_of(number: u32) -> u16 {
-    (number >> 16) as u16
+    (number >> COUNT_BITS) as u16
+}
+
+/// Returns the lowest node of the communicator of a call.
+pub(crate) fn leader_of(number: u32) -> u16 {
+    era_of(number) & ((1 << LEADER_BITS) - 1)
+}
+
+/// Returns how often the calls on the communicator were ended before a call, modulo 8.
+pub(crate) fn ended_of(number: u32) -> u32 {
+    number >> (COUNT_BITS + LEADER_BITS) & ((1 << ENDED_BITS) - 1)
 }
 
 /// Returns the header of a processor packet, with the number of the call behind it.

@@ -12,6 +12,7 @@ use crate::net::router::{Port, Router, Settings};
 use crate::net::serial::{Framing, Transmitter};
 use crate::profile::mpi_fpga::Profile;
 use crate::proto::communicator_table::{Entry, EntryError, Format, Table, TableError};
+use crate::proto::mpi_fpga::header::first_number;
 use crate::proto::mpi_fpga::host::{Host, PHIT_BITS};
 use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::switch::{Line, Members, Node, Switch};
@@ -213,8 +214,7 @@ impl Network {
         if let Some(place) = (0..members.len()).find(is_wrong) {
             return Err(NetworkError::Member { node: members[place], nodes });
         }
-        let shares =
-            |one: &Communicator| !self.shape.is_direct() || one.members.iter().any(|node| members.contains(node));
+        let shares = |one: &Communicator| one.members.iter().any(|node| members.contains(node));
         let taken: Vec<u32> = self.communicators.iter().filter(|one| shares(one)).map(|one| one.id.index()).collect();
         let Some(index) = (0..COMMUNICATORS).find(|index| !taken.contains(index)) else {
             let uses = |node: u32| self.communicators.iter().filter(|one| one.members.contains(&node)).count();
@@ -224,7 +224,7 @@ impl Network {
         let generation = &mut self.generations[index as usize];
         let id = ContextId::new(index, *generation).unwrap_or(ContextId::WORLD);
         *generation = (*generation + 1) % GENERATIONS;
-        let size = members.len() as u32;
+        let (size, leader) = (members.len() as u32, members.iter().copied().min().unwrap_or(0));
         let entries: Vec<(u32, Entry)> = (0..size)
             .zip(members)
             .map(|(rank, node)| Ok((*node, Entry::new(id, size, rank, |rank| members[rank as usize] as u16)?)))
@@ -237,12 +237,12 @@ impl Network {
                     }
                 }
                 Members::Tree { groups, .. } => {
-                    groups.insert(index as u8, members.iter().map(|node| *node as u16).collect());
+                    groups.insert((index as u8, leader as u16), members.iter().map(|node| *node as u16).collect());
                 }
             }
         }
         for node in members {
-            self.numbers.remove(&(*node, index as u8));
+            self.numbers.insert((*node, index as u8), first_number(id, leader, 0));
         }
         self.communicators.push(Communicator { id, members: members.to_vec() });
         Ok(id)
@@ -255,6 +255,7 @@ impl Network {
     pub fn free(&mut self, id: ContextId) -> Result<(), NetworkError> {
         let place = self.communicators.iter().position(|one| one.id == id).ok_or(NetworkError::Unknown(id))?;
         let communicator = self.communicators.swap_remove(place);
+        let leader = communicator.members.iter().copied().min().unwrap_or(0);
         for switch in 0..self.switches.len() {
             match &mut self.switch_mut(switch).members {
                 Members::Card { table, .. } if communicator.members.contains(&(switch as u32)) => {
@@ -262,7 +263,7 @@ impl Network {
                 }
                 Members::Card { .. } => {}
                 Members::Tree { groups, .. } => {
-                    groups.remove(&(id.index() as u8));
+                    groups.remove(&(id.index() as u8, leader as u16));
                 }
             }
         }

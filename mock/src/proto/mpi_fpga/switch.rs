@@ -13,7 +13,7 @@ use crate::net::flit::{FLIT_BYTES, Flit};
 use crate::net::router::{Exits, Router};
 use crate::net::serial::Transmitter;
 use crate::proto::communicator_table::Table;
-use crate::proto::mpi_fpga::header::{Packet, destination_of, era_of, read_processor_header};
+use crate::proto::mpi_fpga::header::{Packet, destination_of, era_of, leader_of, read_processor_header};
 use crate::proto::mpi_fpga::host::Host;
 use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::units::{Emitted, Units};
@@ -41,17 +41,17 @@ impl Component for Node {
 pub(crate) enum Members {
     /// The published table of a card; its processor and the first address of a switch.
     Card { table: Arc<Table>, processor: u16, switches: u16 },
-    /// Processors by rank, for each entry.
-    Tree { stand: Stand, groups: BTreeMap<u8, Vec<u16>> },
+    /// Processors by rank, for each entry and lowest processor.
+    Tree { stand: Stand, groups: BTreeMap<(u8, u16), Vec<u16>> },
 }
 
 impl Members {
     /// Returns rank and size of a processor in the communicator of an entry.
-    fn rank(&self, context: u8, processor: u16) -> Option<(u32, u32)> {
+    fn rank(&self, context: u8, number: u32, processor: u16) -> Option<(u32, u32)> {
         match self {
             Members::Card { table, .. } => table.occupant(context.into()).map(|entry| (entry.own_rank(), entry.size())),
             Members::Tree { groups, .. } => {
-                let members = groups.get(&context)?;
+                let members = groups.get(&(context, leader_of(number)))?;
                 let rank = members.iter().position(|member| *member == processor)?;
                 Some((rank as u32, members.len() as u32))
             }
@@ -67,7 +67,9 @@ impl Members {
                 let member = Member { rank, size, peer: &peer, processor: *processor, switches: *switches };
                 Some(member.steps(head))
             }
-            Members::Tree { stand, groups } => Some(stand.steps(head, groups.get(&head.context)?)),
+            Members::Tree { stand, groups } => {
+                Some(stand.steps(head, groups.get(&(head.context, leader_of(head.number)))?))
+            }
         }
     }
 
@@ -159,8 +161,8 @@ pub(crate) struct Switch {
     streams: BTreeMap<StreamId, Stream>,
     /// What comes from a processor, by port.
     incoming: BTreeMap<usize, StreamId>,
-    /// By entry, the era of the calls that are not over.
-    pub(crate) eras: BTreeMap<u8, u16>,
+    /// By entry and lowest member, the era of the calls that are not over.
+    pub(crate) eras: BTreeMap<(u8, u16), u16>,
     /// Flits of results, by output.
     results: Vec<VecDeque<Flit>>,
     /// Packets of communicators that are not in the table.
@@ -268,7 +270,7 @@ impl Switch {
             let header =
                 flit.word.first_chunk::<PROCESSOR_HEADER_BYTES>().and_then(|header| read_processor_header(*header));
             let Some((call, number)) = header else { return };
-            let Some((rank, size)) = self.members.rank(call.context.index() as u8, processor) else {
+            let Some((rank, size)) = self.members.rank(call.context.index() as u8, number, processor) else {
                 self.unknown += 1;
                 return;
             };
@@ -306,7 +308,7 @@ impl Switch {
 
     /// Gives a packet to the units.
     fn collect(&mut self, head: Head, tag: u8, payload: Vec<u8>, context: &mut Context<'_, Message>) {
-        if self.eras.get(&head.context).is_some_and(|era| *era != era_of(head.number)) {
+        if self.eras.get(&(head.context, leader_of(head.number))).is_some_and(|era| *era != era_of(head.number)) {
             // Of a call that was ended.
             self.give_back_of(&head, tag, payload.len(), context);
             return;
@@ -327,7 +329,7 @@ impl Switch {
 
     /// Ends all calls on the communicator of an entry that are of another era: what the units hold of them is dropped.
     fn end_calls(&mut self, entry: u8, era: u16, context: &mut Context<'_, Message>) {
-        self.eras.insert(entry, era);
+        self.eras.insert((entry, leader_of(u32::from(era) << 16)), era);
         for (head, tag, bytes) in self.units.end_calls(entry, era) {
             self.give_back_of(&head, tag, bytes, context);
         }

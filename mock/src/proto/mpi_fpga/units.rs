@@ -6,7 +6,7 @@ use cmdseq::reduction::{Accumulator, Combine};
 use cmdseq::switch::{Chunk, Head, Source, Step, Target, fold_order, unit_cycles};
 
 use crate::engine::{Clock, Cycle, Time};
-use crate::proto::mpi_fpga::header::{PHIT_BYTES, era_of};
+use crate::proto::mpi_fpga::header::{PHIT_BYTES, era_of, leader_of};
 
 /// Returns the aggregation logic units of 64 bits in a switch of `radix` ports with `units` gather reduction units (table 3):
 /// a unit has one of 256 bits for each port.
@@ -144,9 +144,12 @@ impl Units {
 }
 
 impl Units {
-    /// Drops chunks of all eras of an entry except `era`. Returns what packets there were: head, tag and bytes.
+    /// Drops chunks of the communicator of an era except those of `era` itself. Returns what packets there were: head, tag and bytes.
     pub(crate) fn end_calls(&mut self, entry: u8, era: u16) -> Vec<(Head, u8, usize)> {
-        let is_over = |(context, number, _): &(u8, u32, Chunk)| *context == entry && era_of(*number) != era;
+        let is_over = |(context, number, _): &(u8, u32, Chunk)| {
+            let is_its = leader_of(*number) == leader_of(u32::from(era) << 16);
+            *context == entry && is_its && era_of(*number) != era
+        };
         let over: Vec<(u8, u32, Chunk)> = self.chunks.keys().copied().filter(is_over).collect();
         let mut dropped = Vec::new();
         for progress in over.iter().filter_map(|key| self.chunks.remove(key)) {
