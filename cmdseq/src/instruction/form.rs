@@ -43,7 +43,7 @@ impl Flags {
 }
 
 /// Whether switches may compute the operation: it has a code in the header of a packet.
-const fn is_in_header(operation: Operation) -> bool {
+pub(crate) const fn has_forms(operation: Operation) -> bool {
     use Operation::{Allgather, Allreduce, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
     matches!(operation, Reduce | Allreduce | Broadcast | Scatter | Gather | Allgather | ReduceScatter)
 }
@@ -59,7 +59,7 @@ impl Instruction {
         let forms = self.flags.intersection(Flags::FORMS);
         forms.is_empty()
             || forms.bits().is_power_of_two()
-                && is_in_header(self.operation)
+                && has_forms(self.operation)
                 && self.extent == 0
                 && !self.flags.intersects(Flags::EAGER.union(Flags::RENDEZVOUS))
     }

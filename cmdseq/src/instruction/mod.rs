@@ -16,6 +16,7 @@ use crate::reduction::{Combine, Element, Reduction};
 pub use fields::Side;
 pub(crate) use fields::{FIELDS, Field, Value};
 pub use form::Form;
+pub(crate) use form::has_forms;
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, has_address_in_extent, takes_tables};

@@ -49,6 +49,22 @@ fn instruction() -> impl Strategy<Value = Instruction> {
             if flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
                 flags -= Flags::EAGER;
             }
+            // One form, of what switches compute.
+            let form = Flags::FORMS & flags;
+            let forms = [
+                Operation::Reduce,
+                Operation::Allreduce,
+                Operation::Broadcast,
+                Operation::Scatter,
+                Operation::Gather,
+                Operation::Allgather,
+                Operation::ReduceScatter,
+            ];
+            if forms.contains(&operation) && form.bits().is_power_of_two() && extent == 0 {
+                flags -= Flags::EAGER | Flags::RENDEZVOUS;
+            } else {
+                flags -= Flags::FORMS;
+            }
             let zero = Operand::card(0);
             let mut made = Instruction {
                 tag,
