@@ -39,7 +39,8 @@ pub(super) fn used(job: Job<'_>) -> (u64, Option<SharedLinks>) {
     }
     let farthest = pairs.iter().map(|(from, to)| topology.hops(*from, *to, nodes)).max().unwrap_or(0);
     let shared = SharedLinks { farthest, pairs: passing.into_iter().max().unwrap_or(0) };
-    (sent.into_iter().max().unwrap_or(0), Some(shared))
+    // What switches compute goes from switch to switch.
+    (sent.into_iter().max().unwrap_or(0), Some(shared).filter(|_| !pairs.is_empty()))
 }
 
 /// Returns the bytes over each link of what switches compute.

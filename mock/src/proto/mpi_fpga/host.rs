@@ -31,6 +31,8 @@ pub(crate) struct Host {
     /// Places in the input FIFO of the switch.
     credits: usize,
     phits: VecDeque<Flit>,
+    /// When it looks at the transmitter again.
+    wakes_at: Option<Time>,
     partial: Vec<u8>,
     task: Option<Task>,
     /// When the call ended here.
@@ -61,6 +63,7 @@ impl Host {
             ended: None,
             sent: None,
             held_back: 0,
+            wakes_at: None,
         }
     }
 
@@ -130,7 +133,10 @@ impl Host {
             }
             let room_at = self.transmitter.room_at(now);
             if room_at > now {
-                context.wake(room_at - now, Message::Cycle);
+                // One message for this time: each credit asks again.
+                if self.wakes_at.replace(room_at) != Some(room_at) {
+                    context.wake(room_at - now, Message::Cycle);
+                }
                 return;
             }
             let Some(flit) = self.phits.pop_front() else { return };
