@@ -50,7 +50,7 @@ fn planned(cluster: &Cluster, nodes: &[u32], call: &Call) -> Plan {
     let mut plan = plan(&request, cluster.capabilities()).unwrap();
     for instruction in plan.set.programs.iter_mut().flat_map(|program| &mut program.instructions) {
         assert!(instruction.form().is_some());
-        instruction.flags = instruction.flags - Flags::FORMS | call.form.flag();
+        instruction.flags = (instruction.flags - Flags::FORMS) | call.form.flag();
     }
     plan
 }
