@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::Topology;
 use crate::capability::{Capabilities, Timing, TimingField};
 use crate::cost::CostModel;
+use crate::switch::Shape;
 
 /// One parameter of a cost model, measured.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +85,7 @@ pub fn facts(capabilities: &Capabilities) -> BTreeMap<String, u64> {
         Topology::FullyConnected => (0, 0),
         Topology::Dragonfly { groups } => (groups, 0),
         Topology::Torus { rows } => (0, rows),
+        Topology::Switched(_) => (0, 0),
     };
     let fixed = [
         ("clock_khz", u64::from(capabilities.clock_khz)),
@@ -96,8 +98,14 @@ pub fn facts(capabilities: &Capabilities) -> BTreeMap<String, u64> {
         ("stripe_half_bytes", capabilities.stripe_half_bytes),
         ("eager_bytes", capabilities.eager_bytes),
     ];
+    let switched = match capabilities.topology {
+        Topology::Switched(Shape::Torus { sides: [x, y, z] }) => vec![("torus_x", x), ("torus_y", y), ("torus_z", z)],
+        Topology::Switched(Shape::Fat { radix, .. }) => vec![("switch_radix", radix)],
+        _ => Vec::new(),
+    };
+    let fixed = fixed.into_iter().chain(switched.into_iter().map(|(name, value)| (name, value.into())));
     let stated = Timing::FIELDS.iter().map(|field| (field.name, u64::from(field.of(&capabilities.timing))));
-    fixed.into_iter().chain(stated).map(|(name, value)| (name.to_owned(), value)).collect()
+    fixed.chain(stated).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A straight line fitted to measurements.

@@ -1,5 +1,6 @@
 //! Capabilities that a card reports: the only facts about cards that planner and verifier use.
 
+use crate::switch::{Collective, Form};
 use crate::{Combine, Operation, Topology};
 
 /// Capabilities of a card and of the fabric it is in, as read from its registers.
@@ -60,6 +61,8 @@ pub struct Capabilities {
     pub reductions_extend: bool,
     /// The fabric is larger than the published system.
     pub extrapolated: bool,
+    /// What the switches of the network compute; `None` if they only route.
+    pub switch: Option<SwitchUnits>,
     /// Times and rates.
     pub timing: Timing,
 }
@@ -86,6 +89,46 @@ impl Capabilities {
     }
 
     /// Whether the card supports `combine`.
+    pub fn combines(&self, combine: Combine) -> bool {
+        self.reductions & combine.reduction.bit() != 0 && self.element_types & combine.element.bit() != 0
+    }
+}
+
+/// Bits of [`SwitchUnits::collectives`] for each collective: one for each form.
+const FORM_BITS: u32 = Form::ALL.len() as u32;
+
+/// What the switches of a network compute, and the times of their parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SwitchUnits {
+    /// Four bits for each collective, in the order of [`Collective::ALL`]: the forms, in the order of [`Form::ALL`].
+    pub collectives: u32,
+    /// Bit n: the units have the reduction of code n.
+    pub reductions: u32,
+    /// Bit n: they take elements of the type of code n.
+    pub element_types: u32,
+    /// Cycles of the collective control.
+    pub control_cycles: u32,
+    /// Cycles of an aggregation unit on floats.
+    pub float_cycles: u32,
+    /// Cycles through a router.
+    pub router_cycles: u32,
+    /// Picoseconds between a sequencer and its switch.
+    pub entry_ps: u32,
+}
+
+impl SwitchUnits {
+    /// Returns the bit of a collective and a form in [`SwitchUnits::collectives`].
+    pub fn bit(collective: Collective, form: Form) -> u32 {
+        let place = Collective::ALL.iter().position(|one| *one == collective).unwrap_or(0) as u32;
+        1 << (place * FORM_BITS + form as u32)
+    }
+
+    /// Whether the switches compute `collective` in this form.
+    pub fn has(&self, collective: Collective, form: Form) -> bool {
+        self.collectives & SwitchUnits::bit(collective, form) != 0
+    }
+
+    /// Whether the units support `combine`.
     pub fn combines(&self, combine: Combine) -> bool {
         self.reductions & combine.reduction.bit() != 0 && self.element_types & combine.element.bit() != 0
     }

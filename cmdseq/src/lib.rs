@@ -32,7 +32,7 @@
 //! #     memory_channels: 32, stripe_half_bytes: 256 << 20, queue_depth_max: 1024, communicators: 32, communicator_ranks: 2,
 //! #     communicator_generations: 256, resident_programs: 8, resident_words: 256, signals: 64, tables: 16, windows: 16, lanes: 1,
 //! #     address_align: 1, eager_bytes: 16384, eager_limit: 4096, operations: u64::MAX, element_types: u32::MAX, reductions: u32::MAX,
-//! #     host_memory: true, reductions_extend: false, extrapolated: false,
+//! #     host_memory: true, reductions_extend: false, extrapolated: false, switch: None,
 //! #     timing: cmdseq::capability::Timing {
 //! #         dispatch_cycles: 1, memory_read_cycles: 1, handover_cycles: 1, switch_cycles: 1, control_ps: 1, data_ps: 1,
 //! #         acknowledge_ps: 1, hop_ps: 0, link_mbps: 1, channel_mbps: 1, host_mbps: 1, beat_bytes: 32, reduce_beat_cycles: 1,
@@ -54,6 +54,7 @@
 //! | [`reduction`] | element types and reductions, with their arithmetic |
 //! | [`instruction`], [`completion`], [`Encoded`] | the words to and from the sequencer |
 //! | [`capability`], [`table`], `program`, [`communicator`] | what a card reports, stores and runs; ids of communicators |
+//! | [`switch`] | collectives that the switches of a network compute |
 //! | [`ranges`], `refusal`, [`limits`] | the memory that an instruction accesses; refusals and limits |
 //! | `matching` | which instructions run together |
 //! | [`mod@verify`] | the verifier |
@@ -88,6 +89,7 @@ pub mod reduction;
 mod refusal;
 mod request;
 pub mod routing;
+pub mod switch;
 pub mod table;
 mod topology;
 pub mod verify;

@@ -128,6 +128,10 @@ const fn flag_meaning(flag: Flags) -> &'static str {
         Flags::INTERRUPT => "raise the queue's interrupt with the completion",
         Flags::LAST => "last instruction of a resident program",
         Flags::FENCE => "wait until all instructions before it have ended; needs a card with more than one lane",
+        Flags::TREE => "the switches of the network compute the collective, along a tree (In the switches)",
+        Flags::DOUBLING => "the switches compute it by recursive doubling",
+        Flags::HALVING => "the switches compute it by recursive halving",
+        Flags::RING => "the switches compute it around a ring; for a power of two of ranks",
         _ => "",
     }
 }

@@ -16,6 +16,7 @@ use crate::card::posted::Posted;
 use crate::card::readiness::Readiness;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
+use crate::card::switched::Switches;
 use crate::card::windows::Windows;
 use crate::card::{Card, RESIDENT_PROGRAMS};
 use crate::engine::streams::{End, Rates, ResourceId, StreamId};
@@ -74,6 +75,8 @@ pub(crate) enum Event {
     Unanswered { number: u64 },
     /// The posted writes of a card up to this one act, if they have not.
     Posted { card: usize, number: u64 },
+    /// A message of the network of switches arrives.
+    Switches,
     /// A reset that takes time has come a step further.
     ResetGoesOn { card: usize, epoch: u64 },
 }
@@ -83,6 +86,10 @@ pub(crate) enum Event {
 pub(crate) enum Step {
     /// The switch is set: receives may go.
     SwitchSet,
+    /// What the network of switches takes is read from memory.
+    DataAtNetwork,
+    /// The result of the network of switches is in memory.
+    InMemory,
     /// The first control beat is out.
     ControlsOut,
     /// The first beat read from memory is at the switch.
@@ -115,6 +122,8 @@ pub(crate) struct Core {
     pub(crate) cards: Vec<Card>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
+    /// The network of switches, if they compute.
+    pub(crate) switches: Option<Switches>,
     /// Chooses what bit errors hit.
     pub(crate) link_dice: Dice,
     pub(crate) statistics: Statistics,
@@ -155,9 +164,8 @@ impl Core {
     pub(crate) fn new(profile: Profile) -> Self {
         let mut rates = Rates::new();
         let ports = Ports::new(profile.topology, profile.nodes);
-        let wires = 0..ports.links() as usize * profile.nodes as usize;
-        let wires: Vec<ResourceId> = wires.map(|_| rates.add_resource(profile.link_mbps.into())).collect();
-        let wire = |hop: Hop| wires[(hop.node * ports.links() + hop.port) as usize];
+        let wires: Vec<ResourceId> = (0..ports.links()).map(|_| rates.add_resource(profile.link_mbps.into())).collect();
+        let wire = |hop: Hop| wires[ports.link(hop)];
         let way = |node, port| ports.way(node, port as usize).into_iter().map(wire).collect();
         let (mbps, lanes) = (u64::from(profile.link_mbps), profile.lanes as usize);
         let link = |node, port| Link::new(way(node, port), mbps, profile.hop_ps, lanes);
@@ -166,6 +174,8 @@ impl Core {
         let budget = Budget::new(of_this_machine(), profile.nodes);
         let mut card = |node| Core::card(&profile, links(node), &mut rates, &world, &budget, node);
         let cards = (0..profile.nodes).map(&mut card).collect();
+        let cards: Vec<Card> = cards;
+        let switches = Switches::of(&profile, &cards);
         let host = HostDma::new(profile.hardware.split_dma.unwrap_or(0));
         Core {
             profile,
@@ -175,6 +185,7 @@ impl Core {
             cards,
             rates,
             host,
+            switches,
             link_dice: Dice::default(),
             statistics: Statistics::default(),
             transfers: None,

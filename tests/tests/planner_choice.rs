@@ -68,6 +68,7 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
         Topology::FullyConnected => cards::connected(profile.nodes),
         Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
         Topology::Torus { rows } => cards::circus(rows, profile.nodes / rows),
+        Topology::Switched(shape) => panic!("no such cards here: {shape:?}"),
     };
     let capabilities = Capabilities { lanes: profile.lanes, ..capabilities };
     let planned: Vec<(Plan, Vec<Plan>)> = requests

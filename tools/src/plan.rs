@@ -258,6 +258,10 @@ fn flags(instruction: &Instruction) -> Vec<&'static str> {
         (Flags::INTERRUPT, "interrupt"),
         (Flags::LAST, "last"),
         (Flags::FENCE, "fence"),
+        (Flags::TREE, "tree"),
+        (Flags::DOUBLING, "doubling"),
+        (Flags::HALVING, "halving"),
+        (Flags::RING, "ring"),
     ];
     names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
 }
@@ -323,6 +327,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
     }
     if let Some(candidates) = candidates {
         text += &explanation(plan, candidates);
+        text += &in_switches(plan, candidates, cards.capabilities());
     }
     if !plan.set.communicators.is_empty() {
         text.push('\n');
@@ -351,6 +356,32 @@ fn explanation(plan: &Plan, candidates: &[Evaluated]) -> String {
         })
         .collect();
     format!("\ncandidate algorithms:\n{}", output::table(&rows))
+}
+
+/// Names the LogGP terms of a plan for switches, and the fastest plan without their units.
+fn in_switches(plan: &Plan, candidates: &[Evaluated], capabilities: &Capabilities) -> String {
+    if plan.algorithm != Algorithm::Switch {
+        return String::new();
+    }
+    let timing = &capabilities.timing;
+    let cycles =
+        |cycles: u32| microseconds(u64::from(cycles) * 1_000_000_000 / u64::from(capabilities.clock_khz.max(1)));
+    let (send, receive) = (cycles(timing.dispatch_cycles + timing.memory_read_cycles), cycles(timing.switch_cycles));
+    let latency = microseconds(plan.predicted.terms.of(Bound::Latency)) - send - receive;
+    let gaps = microseconds(plan.predicted.terms.of(Bound::Link));
+    let mut text = format!("switch, by LogGP: Os {send:.3} + L {latency:.3} + k G {gaps:.3} + Or {receive:.3} us\n");
+    let others = candidates.iter().filter(|(algorithm, _)| *algorithm != Algorithm::Switch);
+    let best = others.filter_map(|(_, result)| result.as_ref().ok()).min_by_key(|other| other.predicted.arrival_ps);
+    if let Some(best) = best {
+        let (own, other) = (Times::from(plan).arrival_us, Times::from(best).arrival_us);
+        let _ = writeln!(
+            text,
+            "without the units of the switches: {}, arrival {other:.3} us, {:.2} times that",
+            best.algorithm,
+            other / own
+        );
+    }
+    text
 }
 
 /// Prints the programs; consecutive ranks with equal programs appear once.

@@ -169,7 +169,7 @@ fn instruction_text(program: &RankProgram, index: usize, instruction: &Instructi
     if instruction.tag != 0 {
         parts.push(format!("{TAG} {}", instruction.tag));
     }
-    parts.extend(fields::flags().filter(|(_, flag)| instruction.flags.contains(*flag)).map(|(name, _)| name));
+    parts.extend(fields::flags(operation).filter(|(_, flag)| instruction.flags.contains(*flag)).map(|(name, _)| name));
     format!("{operation} {}", parts.join(", ")).trim_end().to_owned()
 }
 

@@ -1,6 +1,6 @@
 //! Names of fields, flags and operations in a source.
 
-use crate::instruction::{FIELDS, Field};
+use crate::instruction::{FIELDS, Field, has_forms};
 use crate::{Flags, Operation};
 
 /// A field of every operation.
@@ -24,14 +24,15 @@ pub(super) fn is_optional(field: &Field, operation: Operation) -> bool {
     }
 }
 
-/// Returns the flag of this name.
-pub(super) fn flag(name: &str) -> Option<Flags> {
-    flags().find(|(known, _)| known == name).map(|(_, flag)| flag)
+/// Returns the flag of this name, if `operation` has it.
+pub(super) fn flag(name: &str, operation: Operation) -> Option<Flags> {
+    flags(operation).find(|(known, _)| known == name).map(|(_, flag)| flag)
 }
 
-/// Returns all flags with their names.
-pub(super) fn flags() -> impl Iterator<Item = (String, Flags)> {
-    Flags::all().iter_names().map(|(name, flag)| (name.to_ascii_lowercase(), flag))
+/// Returns the flags that `operation` may have, with their names.
+pub(super) fn flags(operation: Operation) -> impl Iterator<Item = (String, Flags)> {
+    let all = if has_forms(operation) { Flags::all() } else { Flags::all() - Flags::FORMS };
+    all.iter_names().map(|(name, flag)| (name.to_ascii_lowercase(), flag))
 }
 
 /// Returns the operation of this name.

@@ -381,7 +381,7 @@ fn blocks(cursor: &mut Cursor<'_>) -> Result<Statement> {
 fn available(operation: Operation) -> String {
     let mut names: Vec<&str> = fields::of(operation).map(|field| field.keyword).collect();
     names.push(TAG);
-    let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
+    let flags: Vec<String> = fields::flags(operation).map(|(name, _)| name).collect();
     format!("available: {}, {}", names.join(", "), flags.join(", "))
 }
 
@@ -406,6 +406,12 @@ fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Res
     if text.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
         return Err(Finding::new(span, "the flags `eager` and `rendezvous` exclude each other"));
     }
+    let forms = text.flags.intersection(Flags::FORMS);
+    let is_sent = text.flags.intersects(Flags::EAGER | Flags::RENDEZVOUS);
+    if !forms.is_empty() && (!forms.bits().is_power_of_two() || is_sent) {
+        let why = "the flags `tree`, `doubling`, `halving` and `ring` exclude each other, and `eager` and `rendezvous`";
+        return Err(Finding::new(span, why));
+    }
     Ok(text)
 }
 
@@ -416,7 +422,7 @@ fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> 
         return Err(Finding::new(fallback, format!("expected a field of `{operation}` ({})", available(operation))));
     };
     let twice = || Finding::new(*span, format!("duplicate `{word}`"));
-    if let Some(flag) = fields::flag(word) {
+    if let Some(flag) = fields::flag(word, operation) {
         if text.flags.contains(flag) {
             return Err(twice());
         }
@@ -431,7 +437,7 @@ fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> 
         return Ok(());
     }
     let Some(field) = FIELDS.iter().find(|field| field.keyword == word) else {
-        let flags: Vec<String> = fields::flags().map(|(name, _)| name).collect();
+        let flags: Vec<String> = fields::flags(operation).map(|(name, _)| name).collect();
         let names = FIELDS.iter().map(|field| field.keyword).chain([TAG]).chain(flags.iter().map(String::as_str));
         let mut hint = did_you_mean(word, names);
         if hint.is_empty() {
@@ -469,7 +475,7 @@ mod tests {
     /// A field would hide a flag of the same name.
     #[test]
     fn flags_are_not_fields() {
-        for (name, _) in fields::flags() {
+        for (name, _) in fields::flags(Operation::Reduce) {
             assert!(FIELDS.iter().all(|field| field.keyword != name) && name != TAG, "{name}");
         }
     }

@@ -4,6 +4,7 @@
 
 mod constructors;
 mod fields;
+mod form;
 pub mod offset;
 mod operand;
 mod operation;
@@ -14,6 +15,8 @@ use crate::reduction::{Combine, Element, Reduction};
 
 pub use fields::Side;
 pub(crate) use fields::{FIELDS, Field, Value};
+pub use form::Form;
+pub(crate) use form::has_forms;
 pub use operand::{AddressSpace, Layout, Operand};
 pub(crate) use operation::is_collective;
 pub use operation::{Fields, Operation, has_address_in_extent, takes_tables};
@@ -42,6 +45,14 @@ bitflags::bitflags! {
         const LAST = 1 << 3;
         /// Run after all instructions before it have ended.
         const FENCE = 1 << 4;
+        /// The switches of the network compute the collective, along a tree.
+        const TREE = 1 << 5;
+        /// The switches compute it by recursive doubling.
+        const DOUBLING = 1 << 6;
+        /// The switches compute it by recursive halving.
+        const HALVING = 1 << 7;
+        /// The switches compute it around a ring.
+        const RING = 1 << 8;
     }
 }
 

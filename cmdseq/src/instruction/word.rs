@@ -172,6 +172,9 @@ impl Instruction {
                 return refuse(offset::EXTENT, "extent");
             }
         }
+        if !self.is_form_valid() {
+            return refuse(offset::FLAGS, "flags");
+        }
         if self.operation.fields().window && !self.is_window_valid() {
             return refuse(offset::EXTENT, "window");
         }

@@ -21,6 +21,9 @@ pub(crate) const fn is_one_sided(operation: Operation) -> bool {
 
 /// Whether the card runs `instruction` by rendezvous.
 pub(crate) fn is_rendezvous(instruction: &Instruction, capabilities: &Capabilities) -> bool {
+    if instruction.form().is_some() {
+        return true;
+    }
     !instruction.flags.contains(Flags::EAGER)
         && (instruction.flags.contains(Flags::RENDEZVOUS)
             || takes_tables(instruction.operation)

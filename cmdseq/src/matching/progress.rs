@@ -325,6 +325,11 @@ impl<'a> Matching<'a> {
                 let said = pair(&one.operation, &two.operation).map(|name| format!("operation {name}"));
                 return Some((Reason::OperationMismatch, said));
             }
+            if one.form() != two.form() {
+                let form = |one: &Instruction| one.form().map_or("no form", |form| form.name());
+                let said = pair(&form(one), &form(two)).map(|form| format!("form {form}"));
+                return Some((Reason::OperationMismatch, said));
+            }
             if one.root != two.root {
                 return Some((Reason::RootMismatch, pair(&one.root, &two.root).map(|root| format!("root {root}"))));
             }

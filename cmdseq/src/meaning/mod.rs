@@ -215,6 +215,10 @@ impl Machine<'_> {
                     contributions.push((membership.own, self.read(*rank, own, reduced.bytes)?));
                 }
                 contributions.sort_by_key(|(rank, _)| *rank);
+                if instruction.form().is_some() {
+                    // Switches combine in an order of their own, which is not that of the ranks.
+                    contributions.reverse();
+                }
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
                 let mut fold = |count: usize| self.folds.fold(combine, &contributions[..count], &mut self.pieces);
                 if moved.partials.is_empty() {

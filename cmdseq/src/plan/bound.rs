@@ -44,7 +44,7 @@ impl Request {
         let links = if outside.is_empty() { links } else { self.links(&outside, capabilities) };
         // Routers of all cards carry what passes them.
         let all_links: u64 = match capabilities.topology.has_routers() {
-            true => u64::from(capabilities.topology.ports(capabilities.nodes)) * u64::from(capabilities.nodes),
+            true => capabilities.topology.links(capabilities.nodes).into(),
             false => links.iter().sum(),
         };
         let mut bound = LowerBound::default();
@@ -174,7 +174,12 @@ impl Request {
             Collective::Barrier => cycles(timing.dispatch_cycles).saturating_add(timing.control_ps.into()),
             _ => {
                 let before = cycles(timing.dispatch_cycles.saturating_add(timing.memory_read_cycles));
-                before.saturating_add(timing.data_ps.into())
+                // Switches that compute take what comes before it has passed the switch of a card.
+                let data = match capabilities.switch {
+                    Some(units) => timing.data_ps.min(units.entry_ps),
+                    None => timing.data_ps,
+                };
+                before.saturating_add(data.into())
             }
         };
         match self.farthest(capabilities) {

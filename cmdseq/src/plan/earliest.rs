@@ -27,6 +27,9 @@ pub(super) fn at_least(job: Job<'_>, model: &CostModel) -> u64 {
         let mut known = Recent::default();
         for instruction in &program.instructions {
             let Moves { any, longest } = *known.of(instruction, || {
+                if instruction.form().is_some() {
+                    return Moves { any: true, longest: None };
+                }
                 let moved = job.moved(rank, instruction);
                 let longest = moved.sends.iter().map(|send| send.bytes).max();
                 Moves { any: longest.is_some() || !moved.receives.is_empty(), longest }

@@ -1,5 +1,7 @@
 //! The order in which each algorithm folds, as in `docs/isa.md`, for callers that compute the same bits.
 
+use std::collections::BTreeMap;
+
 use super::factorisation::Factorisation;
 use super::folding::Folding;
 use super::lanes::{Halves, Trees, reduces_by_trees};
@@ -7,7 +9,9 @@ use super::outcome::Plan;
 use super::renumbered::Renumbered;
 use super::rounds::Blocks;
 use crate::Capabilities;
+use crate::Topology;
 use crate::request::{Algorithm, Collective};
+use crate::switch::{Call, Model, PAYLOAD_BYTES, Parameters, fold_order};
 
 /// The order in which the plan of a reduction folds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +26,30 @@ pub struct FoldOrder {
     chunk: u64,
     lanes: Option<InLanes>,
     renumbered: Option<Renumbered>,
+    /// In switches: by piece of a block, the fold of each rank and block.
+    switched: Vec<BTreeMap<(u32, u32), Folding>>,
+}
+
+/// Returns the folds of a plan for switches, by piece of a block until they are the same again.
+fn in_switches(plan: &Plan, capabilities: &Capabilities) -> Vec<BTreeMap<(u32, u32), Folding>> {
+    let call = plan.set.programs.first().and_then(|program| Call::of(program.instructions.first()?));
+    let (Some(call), Topology::Switched(shape)) = (call, capabilities.topology) else { return Vec::new() };
+    let nodes = &plan.request.group;
+    let chain = |mut inputs: Vec<Folding>| match inputs.len() {
+        1 => inputs.swap_remove(0),
+        _ => Folding::Left(inputs),
+    };
+    let unit = |mut inputs: Vec<Folding>| {
+        let rest = inputs.split_off(fold_order(inputs.len()).0);
+        chain([chain(inputs), chain(rest)].into())
+    };
+    // Only the order matters.
+    let parameters = Parameters::default();
+    let orders = |index: u32| {
+        let model = Model::new((shape, parameters), &call, nodes, (index as u16, true), unit);
+        model.run(&[], |rank, _| Folding::Rank(rank)).values
+    };
+    (0..call.period(plan.request.ranks())).map(orders).collect()
 }
 
 /// The parts of a plan for several lanes.
@@ -59,8 +87,10 @@ impl FoldOrder {
             Some(InLanes::Halves(halves)) => halves.first_bytes(),
             None => chunk,
         };
+        let switched = if algorithm == Algorithm::Switch { in_switches(plan, capabilities) } else { Vec::new() };
+        let chunk = if switched.len() > 1 { PAYLOAD_BYTES as u64 } else { chunk };
         let (row, chunk) = (row.max(1), chunk.max(1));
-        FoldOrder { algorithm, collective, ranks, row, is_along_the_ranks, chunk, lanes, renumbered }
+        FoldOrder { switched, algorithm, collective, ranks, row, is_along_the_ranks, chunk, lanes, renumbered }
     }
 
     /// Returns the fold at byte `offset` of rank `rank`'s output, and the first byte with another fold; `None` without a fold.
@@ -82,6 +112,11 @@ impl FoldOrder {
             Some(InLanes::Trees(trees)) => return Some((trees.folding(u32::try_from(number).ok()?)?, end)),
             Some(InLanes::Halves(halves)) => return Some((halves.folding(offset), end)),
             None => {}
+        }
+        if !self.switched.is_empty() {
+            let orders = self.switched.get(number as usize % self.switched.len())?;
+            let block = if self.collective == Collective::ReduceScatter { rank } else { 0 };
+            return Some((orders.get(&(rank, block))?.clone(), end));
         }
         let block = match self.collective {
             Collective::ReduceScatter => rank,
@@ -115,7 +150,7 @@ impl FoldOrder {
             Algorithm::Lanes => {
                 matches!(self.collective, Collective::Scan | Collective::Exscan).then(|| self.two_level(rank, prefix))
             }
-            Algorithm::Relay => None,
+            Algorithm::Relay | Algorithm::Switch => None,
         }
     }
 

@@ -25,6 +25,9 @@ impl Grid {
     /// Refuses a group that is no grid.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: &str| Err(Refusal::general(cause.to_owned()));
+        if matches!(capabilities.topology, Topology::Switched(_)) {
+            return refuse("two-level is for a Dragonfly or a torus of two dimensions: use direct");
+        }
         if capabilities.topology == Topology::FullyConnected {
             return refuse("two-level is for a Dragonfly or a torus: these cards are fully connected");
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::outcome::SharedLinks;
 use crate::matching::{Job, Recent};
-use crate::{Capabilities, Hop};
+use crate::switch::{Call, Model, Parameters};
+use crate::{Capabilities, Hop, Topology};
 
 /// Returns the bytes over the busiest link in one direction, and what is shared of links between routers.
 pub(super) fn used(job: Job<'_>) -> (u64, Option<SharedLinks>) {
@@ -20,9 +21,9 @@ pub(super) fn used(job: Job<'_>) -> (u64, Option<SharedLinks>) {
         }
         return (busiest, None);
     }
-    let ports = topology.ports(nodes);
-    let place = |hop: Hop| (hop.node * ports + hop.port) as usize;
-    let (mut sent, mut passing) = (vec![0u64; (nodes * ports) as usize], vec![0u32; (nodes * ports) as usize]);
+    let links = topology.links(nodes) as usize;
+    let place = |hop: Hop| topology.link(hop, nodes);
+    let (mut sent, mut passing) = (vec![0u64; links], vec![0u32; links]);
     let mut pairs = BTreeSet::new();
     for rank in 0..job.programs.len() {
         each_send(job, rank, |from, to, bytes| {
@@ -33,16 +34,45 @@ pub(super) fn used(job: Job<'_>) -> (u64, Option<SharedLinks>) {
             }
         });
     }
+    for (link, bytes) in switched(job) {
+        sent[link] = sent[link].saturating_add(bytes);
+    }
     let farthest = pairs.iter().map(|(from, to)| topology.hops(*from, *to, nodes)).max().unwrap_or(0);
     let shared = SharedLinks { farthest, pairs: passing.into_iter().max().unwrap_or(0) };
-    (sent.into_iter().max().unwrap_or(0), Some(shared))
+    // What switches compute goes from switch to switch.
+    (sent.into_iter().max().unwrap_or(0), Some(shared).filter(|_| !pairs.is_empty()))
+}
+
+/// Returns the bytes over each link of what switches compute.
+fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
+    let Topology::Switched(shape) = job.capabilities.topology else { return Vec::new() };
+    let mut all = Vec::new();
+    for (rank, program) in job.programs.iter().enumerate() {
+        for instruction in &program.instructions {
+            // Each of a communicator once.
+            let Some(membership) = job.membership(rank, instruction).filter(|one| one.own == 0) else { continue };
+            let Some(call) = Call::of(instruction) else { continue };
+            let nodes = membership.nodes();
+            let period = call.period(nodes.len() as u32);
+            for index in 0..period {
+                let model = Model::new((shape, Parameters::default()), &call, nodes, (index as u16, true), |_| ());
+                let pieces = (index..call.chunks()).step_by(period as usize);
+                let bytes: usize = pieces.map(|piece| call.place(piece as u16).len()).sum();
+                let carried = model.run(&[], |_, _| ()).carried;
+                all.extend(carried.into_iter().map(|(link, blocks)| (link as usize, blocks * bytes as u64)));
+            }
+        }
+    }
+    all
 }
 
 /// Tells source, destination and bytes of all that rank `rank` sends.
 fn each_send(job: Job<'_>, rank: usize, mut tell: impl FnMut(u32, u32, u64)) {
     let mut known: Recent<Vec<(u32, u64)>> = Recent::default();
     for instruction in &job.programs[rank].instructions {
-        let Some(membership) = job.membership(rank, instruction) else { continue };
+        let Some(membership) = job.membership(rank, instruction).filter(|_| instruction.form().is_none()) else {
+            continue;
+        };
         let sends = known.of(instruction, || {
             let moved = job.moved(rank, instruction);
             moved.sends.iter().map(|send| (membership.nodes()[send.peer_rank as usize], send.bytes)).collect()

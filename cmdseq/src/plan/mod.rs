@@ -34,6 +34,7 @@ mod ring;
 mod rounds;
 mod routing;
 mod signals;
+mod switched;
 mod times;
 mod two_level;
 mod two_level_alltoall;
@@ -49,7 +50,7 @@ use crate::cost::CostModel;
 use crate::instruction::takes_tables;
 use crate::matching::{Job, Members, takes_partners};
 use crate::refusal::Refusal;
-use crate::{Capabilities, Flags, Topology, verify};
+use crate::{Capabilities, Flags, Instruction, Topology, verify};
 
 use draft::Draft;
 use renumbered::on_grid;
@@ -128,6 +129,9 @@ fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> 
         ReduceScatter, Scan, Scatter, Scatterv, Sendrecv,
     };
     let mut ways = vec![Algorithm::Direct];
+    if capabilities.switch.is_some() && switched::has(request.collective) {
+        ways.insert(0, Algorithm::Switch);
+    }
     if capabilities.topology != Topology::FullyConnected {
         ways.push(Algorithm::TwoLevel);
     }
@@ -266,6 +270,7 @@ impl Search<'_> {
         let draft = match algorithm {
             Algorithm::Multipath => return on_grid(request, capabilities, multipath::build),
             Algorithm::TwoLevel => return on_grid(request, capabilities, two_level::build),
+            Algorithm::Switch => return switched::build(request, capabilities),
             Algorithm::Lanes => return on_grid(request, capabilities, lanes::build),
             Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
             Algorithm::Direct => direct::build(request, capabilities),
@@ -281,8 +286,10 @@ impl Search<'_> {
         let Search { request, capabilities, model } = self;
         if let Some(limit) = request.eager_limit {
             let instructions = draft.programs.iter_mut().flat_map(|program| &mut program.instructions);
-            for instruction in instructions.filter(|one| takes_partners(one.operation) && !takes_tables(one.operation))
-            {
+            let is_sent = |one: &&mut Instruction| {
+                takes_partners(one.operation) && !takes_tables(one.operation) && one.form().is_none()
+            };
+            for instruction in instructions.filter(is_sent) {
                 if instruction.bytes > limit {
                     instruction.flags |= Flags::RENDEZVOUS;
                 } else if instruction.operation.fields().bytes && limit > capabilities.eager_limit {
@@ -315,7 +322,7 @@ impl Search<'_> {
         if capabilities.extrapolated {
             notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
         }
-        if request.collective.reduces() && capabilities.reductions_extend {
+        if request.collective.reduces() && capabilities.reductions_extend && algorithm != Algorithm::Switch {
             notes.push(
                 "the published system does not reduce: its reduction units are an extension, and their times assumed"
                     .into(),

@@ -9,6 +9,9 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
     let cause = match algorithm {
         // One that does not fold is refused for that.
         Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Relay => return Ok(()),
+        Algorithm::Switch => {
+            "switch folds in the order of the switches; direct, ring and two-level keep rank order".into()
+        }
         Algorithm::Lanes => "lanes folds in an order of its own; direct, ring and two-level keep rank order".into(),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(

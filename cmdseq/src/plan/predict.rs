@@ -9,6 +9,7 @@
 //! that goes on at a time is timed together.
 
 mod step;
+mod switched;
 mod together;
 
 use super::alike::Alike;

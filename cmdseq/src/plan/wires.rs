@@ -9,8 +9,7 @@ use crate::{Capabilities, Topology};
 pub(super) struct Wires {
     topology: Topology,
     nodes: u32,
-    ports: u32,
-    /// Resources of the links that are in use, by node and port. Empty without routers.
+    /// Resources of the links that are in use, by their places. Empty without routers.
     known: Vec<Option<u32>>,
     /// Places in `known`.
     used: Vec<usize>,
@@ -19,8 +18,8 @@ pub(super) struct Wires {
 impl Wires {
     pub(super) fn new(capabilities: &Capabilities) -> Self {
         let (topology, nodes) = (capabilities.topology, capabilities.nodes);
-        let ports = if topology.has_routers() { topology.ports(nodes) } else { 0 };
-        Wires { topology, nodes, ports, known: vec![None; nodes as usize * ports as usize], used: Vec::new() }
+        let links = if topology.has_routers() { topology.links(nodes) } else { 0 };
+        Wires { topology, nodes, known: vec![None; links as usize], used: Vec::new() }
     }
 
     /// For the next step: the resources of the flows are gone.
@@ -36,14 +35,14 @@ impl Wires {
         model: &CostModel,
         over: &mut Vec<u32>,
     ) {
-        if self.ports == 0 {
+        if self.known.is_empty() {
             over.push(flows.resource(model.link_mbps(from, to).into(), Bound::Link));
             return;
         }
         let mut way = self.topology.way(from, to, self.nodes).peekable();
         while let Some(hop) = way.next() {
             let next = way.peek().map_or(to, |next| next.node);
-            let place = (hop.node * self.ports + hop.port) as usize;
+            let place = self.topology.link(hop, self.nodes);
             let resource = *self.known[place].get_or_insert_with(|| {
                 self.used.push(place);
                 flows.resource(model.link_mbps(hop.node, next).into(), Bound::Link)

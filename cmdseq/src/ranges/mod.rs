@@ -16,7 +16,7 @@ pub use card::card_ranges;
 pub(crate) use card::card_ranges_of;
 pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots, blocks_of};
 pub(crate) use lengths::{Lengths, lengths};
-pub use transfers::transfers;
+pub use transfers::{given_and_got, transfers};
 pub(crate) use transfers::{is_own_in_place, remote};
 
 /// A block that one card sends to, or receives from, another.

@@ -2,7 +2,7 @@
 
 use super::blocks::Placed;
 use super::exchange::{Blocks, Exchange};
-use super::{Context, OwnBlock, RangeError, Reduced, Transfer, Transfers};
+use super::{Context, OwnBlock, Range, RangeError, Reduced, Transfer, Transfers};
 use crate::{Instruction, Operand, Operation};
 
 /// Returns what `instruction` makes the card at `context` send, receive and keep.
@@ -110,6 +110,23 @@ pub(super) fn sides<'a>(
     };
     let source = side(&instruction.source, exchange.source(context.rank))?;
     Ok((source, side(&instruction.destination, exchange.destination(context.rank))?))
+}
+
+/// Returns the blocks that the card at `context` gives to a collective and gets from it, in the order of their numbers, its own
+/// included, for switches that compute it.
+///
+/// # Errors
+/// As [`transfers`].
+pub fn given_and_got(instruction: &Instruction, context: &Context<'_>) -> Result<[Vec<Range>; 2], RangeError> {
+    let Some(exchange) = Exchange::of(instruction) else { return Ok(Default::default()) };
+    let (source, destination) = sides(&exchange, instruction, context)?;
+    let range = |block: Transfer| Range { address: block.address, bytes: block.bytes };
+    let blocks = |side: Option<Placed<'_>>, blocks: Option<Blocks>| -> Result<Vec<Range>, RangeError> {
+        let Some(side) = side else { return Ok(Vec::new()) };
+        let numbers = if blocks == Some(Blocks::Each) { 0..context.ranks } else { context.rank..context.rank + 1 };
+        numbers.filter_map(|number| Some(Ok(range(side.block(number).transpose()?.ok()?)))).collect()
+    };
+    Ok([blocks(source, exchange.source(context.rank))?, blocks(destination, exchange.destination(context.rank))?])
 }
 
 /// The single block at `operand`, exchanged with rank `with`; `None` if it is empty.

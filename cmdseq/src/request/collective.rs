@@ -85,6 +85,8 @@ named! {
         Binomial, "binomial";
         /// From each rank to the next.
         Ring, "ring";
+        /// In the switches of the network: one packet of each rank, combined and multiplied on the way (MPI-FPGA).
+        Switch, "switch";
         /// From rank to rank, over other cards where there is no link.
         Relay, "relay";
     }

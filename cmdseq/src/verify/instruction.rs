@@ -12,8 +12,9 @@ use crate::ranges::{
     Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, card_ranges_of, transfers,
 };
 use crate::refusal::{Fault, Reason};
+use crate::switch::Call;
 use crate::table::{ENTRY_BYTES, Entry, Tables};
-use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation};
+use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation, Topology};
 
 /// Longest delay a card takes, cycles (`docs/isa.md`).
 const DELAY_MAX: u64 = 1 << 36;
@@ -64,6 +65,7 @@ impl<'a> Instructions<'a> {
         check_ranks(instruction, &membership)?;
         check_peer(instruction, &membership)?;
         check_stripes(instruction, capabilities)?;
+        check_switch(instruction, &membership, capabilities)?;
         let context = membership.context(tables, capabilities);
         let is_linked = membership.is_linked() || is_pair_linked(instruction, &membership, capabilities);
         if is_linked && is_plainly_right(instruction, &context, spans, capabilities) {
@@ -304,6 +306,32 @@ fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capa
         capabilities.eager_bytes
     );
     Err(Fault::new(Reason::EagerOverrun, cause))
+}
+
+/// Checks that the switches of the network compute the instruction, if it asks for that.
+fn check_switch(
+    instruction: &Instruction,
+    membership: &Membership<'_>,
+    capabilities: &Capabilities,
+) -> Result<(), Fault> {
+    let Some(form) = instruction.form() else { return Ok(()) };
+    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+    let ranks = membership.nodes().len() as u32;
+    let Some(units) = capabilities.switch else {
+        return refuse(
+            Reason::Unsupported,
+            format!("the switches of the network do not compute: remove the flag {form}"),
+        );
+    };
+    let Some(call) = Call::of(instruction).filter(|call| units.has(call.collective, form)) else {
+        let cause = format!("the switches have no form {form} of {}", instruction.operation);
+        return refuse(Reason::Unsupported, cause);
+    };
+    if let Some(combine) = call.combine.filter(|combine| !units.combines(*combine)) {
+        return refuse(Reason::Unsupported, format!("the units of the switches do not support {combine} elements"));
+    }
+    let is_direct = matches!(capabilities.topology, Topology::Switched(shape) if shape.is_direct());
+    call.check(ranks, is_direct).or_else(|error| refuse(Reason::Field, error.to_string()))
 }
 
 /// Checks that the reduction accepts the element type, and that `sizes` are whole elements.

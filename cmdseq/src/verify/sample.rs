@@ -58,6 +58,7 @@ pub(crate) fn card(nodes: u32) -> Capabilities {
         host_memory: true,
         reductions_extend: true,
         extrapolated: false,
+        switch: None,
         timing,
     }
 }

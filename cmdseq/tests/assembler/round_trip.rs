@@ -38,6 +38,16 @@ fn operand() -> impl Strategy<Value = Operand> {
     })
 }
 
+/// Leaves one form, of what switches compute, or none.
+fn with_one_form(operation: Operation, flags: Flags, extent: u64) -> Flags {
+    use Operation::{Allgather, Allreduce, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+    let forms = [Reduce, Allreduce, Broadcast, Scatter, Gather, Allgather, ReduceScatter];
+    match (Flags::FORMS & flags).bits().is_power_of_two() && forms.contains(&operation) && extent == 0 {
+        true => flags - (Flags::EAGER | Flags::RENDEZVOUS),
+        false => flags - Flags::FORMS,
+    }
+}
+
 /// Any instruction that a card could take: what an operation does not read or reach is made what it must be.
 fn instruction() -> impl Strategy<Value = Instruction> {
     let numbers = (short(), short(), short(), short(), wide(), wide());
@@ -49,6 +59,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
             if flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
                 flags -= Flags::EAGER;
             }
+            flags = with_one_form(operation, flags, extent);
             let zero = Operand::card(0);
             let mut made = Instruction {
                 tag,

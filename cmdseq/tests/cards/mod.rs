@@ -87,6 +87,7 @@ fn fabric(nodes: u32, topology: Topology) -> Capabilities {
         host_memory: true,
         reductions_extend: true,
         extrapolated: nodes > 16,
+        switch: None,
         timing: TIMING,
     }
 }

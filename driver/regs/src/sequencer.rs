@@ -12,7 +12,7 @@ pub const QUEUES_OFFSET: u32 = 0x400;
 /// What [`MAGIC`] reads: the letters FSEQ.
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FSEQ");
 /// Version of this register block, major in the upper half. A host refuses a card of another major version.
-pub const VERSION_VALUE: u32 = 0x0001_0006;
+pub const VERSION_VALUE: u32 = 0x0001_0007;
 /// What must be written to [`ABORT`] to take effect.
 pub const ABORT_VALUE: u32 = u32::from_le_bytes(*b"STOP");
 /// What [`WAITING_PEER`] reads when the sequencer waits for nobody.
@@ -34,7 +34,7 @@ registers! {
     NODE = 0x034, ReadOnly, None, "Number of this card in the fabric, from 0.";
     NODES = 0x038, ReadOnly, None, "Cards in the fabric.";
     PORTS = 0x03c, ReadOnly, None, "Links to other cards.";
-    TOPOLOGY = 0x040, ReadOnly, None, "7:0 kind (1 fully connected, 2 Dragonfly, 3 torus with routers, since version 1.6); 31:16 groups of a Dragonfly, rows of a torus.";
+    TOPOLOGY = 0x040, ReadOnly, None, "7:0 kind (1 fully connected, 2 Dragonfly, 3 torus with routers, since version 1.6; 4 torus of three dimensions, 5 leaf and spine switches, since version 1.7); 31:16 groups of a Dragonfly, rows of a torus, ports of a leaf; of kind 4, 15:8, 23:16 and 31:24 are the cards along each dimension.";
     MEMORY_MIB = 0x044, ReadOnly, None, "Card memory in MiB.";
     MEMORY_CHANNELS = 0x048, ReadOnly, None, "Pseudo channels of the card memory; two form one memory I/O.";
     STRIPE_MIB = 0x04c, ReadOnly, None, "K: MiB of half a stripe; a stripe has 2K.";
@@ -70,7 +70,12 @@ registers! {
     LANES = 0x0c4, ReadOnly, None, "Lanes, each of which runs one exchange at a time. 0 before version 1.4, meaning 1 and no flag fence.";
     WINDOWS = 0x0c8, ReadOnly, None, "Slots for windows, to which one-sided operations of other cards are limited. 0 before version 1.5, meaning that they reach all card memory and signals, and no operations open and close.";
     HOP_PS = 0x0cc, ReadOnly, None, "Picoseconds that each link after the first adds to CONTROL_PS, DATA_PS and ACKNOWLEDGE_PS, where routers lead over several. 0 without routers, and before version 1.6.";
-    reserved 0x0d0..0x100;
+    NETWORK_COLLECTIVES = 0x0d0, ReadOnly, None, "What the switches of the network compute: four bits each for reduce, allreduce, broadcast, scatter, gather, allgather and reduce_scatter, one for each form: tree, doubling, halving, ring. 0 if they only route, and before version 1.7.";
+    NETWORK_REDUCTIONS = 0x0d4, ReadOnly, None, "Bit n: the units of the switches have reduction n. Since version 1.7.";
+    NETWORK_ELEMENT_TYPES = 0x0d8, ReadOnly, None, "Bit n: the units of the switches support element type n. Since version 1.7.";
+    NETWORK_CYCLES = 0x0dc, ReadOnly, None, "Cycles: 7:0 of the collective control, 15:8 of an aggregation unit on floats, 23:16 through a router. Since version 1.7.";
+    NETWORK_ENTRY_PS = 0x0e0, ReadOnly, None, "Picoseconds between the sequencer and its switch. Since version 1.7.";
+    reserved 0x0e4..0x100;
     CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the running instructions.";
     STATUS = 0x104, ReadOnly, Some(1), "State of the sequencer: see the bits of STATUS.";
     ERROR = 0x108, WriteOneToClear, Some(0), "Errors outside of instructions: see the bits of ERROR.";

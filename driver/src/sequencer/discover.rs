@@ -1,7 +1,8 @@
 //! Finding the sequencer on a card, and reading what it can do.
 
-use cmdseq::capability::Timing;
+use cmdseq::capability::{SwitchUnits, Timing};
 use cmdseq::communicator::{GENERATIONS, INDICES};
+use cmdseq::switch::Shape;
 use cmdseq::{Capabilities, Topology, instruction};
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::bits::Features;
@@ -160,6 +161,7 @@ pub(crate) fn describe(block: &Block, rings: Features) -> Result<Described> {
         host_memory: true,
         reductions_extend: features.contains(Features::REDUCTIONS_EXTEND),
         extrapolated: features.contains(Features::EXTRAPOLATED),
+        switch: switch_units(&check)?,
         timing: timing(&check)?,
     };
     check.up_to("QUEUES", registers::QUEUES, registers::queue::MAX, "1 to as many as the block has registers for")?;
@@ -208,6 +210,28 @@ fn timing(check: &Checked<'_>) -> Result<Timing> {
     })
 }
 
+/// What the switches of the network compute.
+fn switch_units(check: &Checked<'_>) -> Result<Option<SwitchUnits>> {
+    let expected = "four bits for each of seven collectives";
+    let collectives =
+        check.value("NETWORK_COLLECTIVES", registers::NETWORK_COLLECTIVES, expected, |bits| bits >> 28 == 0)?;
+    if collectives == 0 {
+        return Ok(None);
+    }
+    let cycles = check
+        .value("NETWORK_CYCLES", registers::NETWORK_CYCLES, "three counts of cycles", |counts| counts >> 24 == 0)?;
+    let count = |first: u32| cycles >> first & 0xff;
+    Ok(Some(SwitchUnits {
+        collectives,
+        reductions: check.block.read(registers::NETWORK_REDUCTIONS)?,
+        element_types: check.block.read(registers::NETWORK_ELEMENT_TYPES)?,
+        control_cycles: count(0),
+        float_cycles: count(8),
+        router_cycles: count(16),
+        entry_ps: check.count("NETWORK_ENTRY_PS", registers::NETWORK_ENTRY_PS)?,
+    }))
+}
+
 /// Address bits the card masters.
 fn dma_bits(check: &Checked<'_>) -> Result<u8> {
     let is_possible = |bits: u32| bits == 0 || (12..=64).contains(&bits);
@@ -218,9 +242,20 @@ fn dma_bits(check: &Checked<'_>) -> Result<u8> {
 }
 
 fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
-    let expected = "fully connected (1), Dragonfly (2) or torus (3)";
-    let value = check.value("TOPOLOGY", registers::TOPOLOGY, expected, |value| matches!(value & 0xff, 1..=3))?;
+    let expected =
+        "fully connected (1), Dragonfly (2), torus (3), torus of three dimensions (4), or leaf and spine switches (5)";
+    let value = check.value("TOPOLOGY", registers::TOPOLOGY, expected, |value| matches!(value & 0xff, 1..=5))?;
     let rows = value >> 16;
+    let switched = match value & 0xff {
+        4 => Some(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }),
+        5 => Some(Shape::Fat { processors: nodes, radix: rows }),
+        _ => None,
+    };
+    if let Some(shape) = switched {
+        let is_right = shape.check().is_ok() && shape.processors() == nodes;
+        let expected = "a torus of as many cards as NODES, or switches of 8, 16 or 28 ports";
+        return if is_right { Ok(Topology::Switched(shape)) } else { Err(check.bad("TOPOLOGY", value, expected)) };
+    }
     let is_grid = rows != 0 && nodes % rows == 0;
     match value & 0xff {
         1 => Ok(Topology::FullyConnected),

@@ -159,15 +159,15 @@ fn a_block_that_leaves_the_bar_is_refused() {
 #[test]
 fn other_versions_are_refused() {
     let error = refused(|fake| fake.set(BLOCK + 0x24, 0x0002_0000));
-    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0006, .. }), "{error}");
+    assert!(matches!(error, Error::Version { found: 0x0002_0000, known: 0x0001_0007, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x28, 2));
     assert!(matches!(error, Error::Version { found: 2, known: 1, .. }), "{error}");
     let error = refused(|fake| fake.set(BLOCK + 0x20, 0x1234));
     assert!(matches!(error, Error::NoSequencer { .. }), "{error}");
     // A newer minor version only adds.
     let fake = Fake::new(4);
-    fake.set(BLOCK + 0x24, 0x0001_0007);
-    assert_eq!(fake.open().unwrap().version(), (1, 7));
+    fake.set(BLOCK + 0x24, 0x0001_0008);
+    assert_eq!(fake.open().unwrap().version(), (1, 8));
 }
 
 /// A newer card has bits and registers that this host does not know: it uses what it knows.

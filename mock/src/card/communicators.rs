@@ -1,9 +1,9 @@
 //! The communicators of one card: the table of MPI-FPGA's switch, and the members of each communicator.
 //!
-//! An entry of the table is all that trees, doubling and halving need in a switch that runs them by itself. The instructions
-//! here name any member as root or peer, and the one-step collectives of OPTWEB all of them, each over a link of its own; for
-//! these the card keeps the whole list, which is no longer than its links reach. Of the entry they use the id and the own
-//! rank: its peers are stored, and compared when the same id is defined once more.
+//! An entry of the table is all that trees, doubling and halving need in a switch that runs them by itself, as the switches of
+//! MPI-FPGA do. The other instructions name any member as root or peer, and the one-step collectives of OPTWEB all of them, each
+//! over a link of its own; for these the card keeps the whole list, which is no longer than its links reach. Of the entry they
+//! use the id and the own rank.
 //!
 //! The card keeps no record of freed ids. The host must not use a freed id again.
 
@@ -32,7 +32,8 @@ pub(crate) struct Membership {
 
 #[derive(Debug)]
 pub(crate) struct Communicators {
-    table: Table,
+    /// A switch that computes reads the same entries.
+    table: Arc<Table>,
     /// By index; a free entry has no members.
     members: Vec<Members>,
 }
@@ -40,11 +41,24 @@ pub(crate) struct Communicators {
 impl Communicators {
     /// Returns the state after a reset: only the world, in which the card at node `node` has rank `node`.
     pub(crate) fn new(world: &Members, node: u32) -> Self {
-        let mut communicators =
-            Communicators { table: Table::new(FORMAT), members: vec![Members::default(); COMMUNICATORS as usize] };
+        let mut communicators = Communicators {
+            table: Arc::new(Table::new(FORMAT)),
+            members: vec![Members::default(); COMMUNICATORS as usize],
+        };
         let defined = communicators.insert(ContextId::WORLD, world, node);
         debug_assert!(defined.is_ok(), "no fabric has more nodes than the table's ranks");
         communicators
+    }
+
+    /// Returns the table.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Returns all communicators with their members.
+    pub(crate) fn all(&self) -> Vec<(ContextId, Members)> {
+        let of = |index: u32| Some((self.table.occupant(index)?.id(), Arc::clone(&self.members[index as usize])));
+        (0..COMMUNICATORS).filter_map(of).collect()
     }
 
     /// Returns the communicator with exactly this id.
@@ -78,14 +92,15 @@ impl Communicators {
         // Members are nodes of the fabric, and those are numbered with 16 bits.
         let node_of = |rank: u32| members[rank as usize] as u16;
         let entry = Entry::new(id, members.len() as u32, own_rank, node_of).map_err(|_| UNKNOWN)?;
-        self.table.insert(&entry).map_err(|_| taken(id))?;
+        Arc::make_mut(&mut self.table).insert(&entry).map_err(|_| taken(id))?;
         self.members[id.index() as usize] = Arc::clone(members);
         Ok(())
     }
 
     /// Frees `id`.
     pub(crate) fn free(&mut self, id: u16) -> Result<(), Refusal> {
-        let id = ContextId::from_raw(id).filter(|id| *id != ContextId::WORLD && self.table.remove(*id));
+        let id =
+            ContextId::from_raw(id).filter(|id| *id != ContextId::WORLD && Arc::make_mut(&mut self.table).remove(*id));
         self.members[id.ok_or(UNKNOWN)?.index() as usize] = Members::default();
         Ok(())
     }

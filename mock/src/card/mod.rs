@@ -22,6 +22,7 @@ pub(crate) mod rings;
 pub(crate) mod running;
 pub(crate) mod sequencer;
 pub(crate) mod split;
+pub(crate) mod switched;
 pub(crate) mod user_logic;
 pub(crate) mod windows;
 

@@ -2,6 +2,7 @@
 
 use cmdseq::Instruction;
 use cmdseq::completion::{OUT_OF_MEMORY, Status};
+use cmdseq::switch::Call;
 
 use crate::card::memory::MemoryError;
 use crate::engine::Time;
@@ -54,6 +55,8 @@ pub(crate) enum Work {
     Barrier(Barrier),
     /// Blocks out and in.
     Transfer(Box<Transfer>),
+    /// A collective that the switches of the network compute.
+    Switched(Call),
     /// A one-sided operation.
     Rdma(Issued),
     /// A signal of this card, checked after it is read.

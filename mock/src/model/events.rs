@@ -73,6 +73,7 @@ impl Core {
             Event::BufferedCounted { at, epoch, port } if is_current(self, at, epoch) => {
                 self.buffered_counted(at, port);
             }
+            Event::Switches => self.run_switches(),
             Event::ReplyBegins(id) => self.reply_begins(id),
             Event::Strike(fault) => self.strike(fault),
             Event::LinkUp { a, b } => self.link_up(a, b),

@@ -18,5 +18,6 @@ mod signals;
 mod split_dma;
 mod stored;
 mod switch;
+mod switched;
 mod watch;
 mod windows;

@@ -1,6 +1,7 @@
 //! Reads and writes of the card's registers, by the tables of `fpga-regs`.
 
 use cmdseq::communicator::GENERATIONS;
+use cmdseq::switch::Shape;
 use cmdseq::{Element, Operation, Reduction, Topology};
 use fpga_regs::bits::{Errors, Features, Status};
 use fpga_regs::feature_list::{self, Header};
@@ -85,7 +86,10 @@ impl Core {
                 let code = u32::from(running.instruction.operation as u8);
                 u32::from(running.instruction.tag) | code << 16 | 1 << 24
             }),
-            sequencer::WAITING_PEER => card.waiting_for(|port| ports.peer(node, port)).unwrap_or(sequencer::NO_PEER),
+            sequencer::WAITING_PEER => {
+                let peer = card.waiting_for(|port| ports.peer(node, port));
+                peer.or_else(|| self.switched_waits_for(index)).unwrap_or(sequencer::NO_PEER)
+            }
             sequencer::RETIRED_LO => {
                 card.latched_retired = (card.sequencer.retired >> 32) as u32;
                 card.sequencer.retired as u32
@@ -126,6 +130,8 @@ impl Core {
                 Topology::FullyConnected => 1,
                 Topology::Dragonfly { groups } => 2 | groups << 16,
                 Topology::Torus { rows } => 3 | rows << 16,
+                Topology::Switched(Shape::Torus { sides: [x, y, z] }) => 4 | x << 8 | y << 16 | z << 24,
+                Topology::Switched(Shape::Fat { radix, .. }) => 5 | radix << 16,
             },
             sequencer::MEMORY_MIB => mib(profile.memory_bytes),
             sequencer::MEMORY_CHANNELS => profile.memory_channels,
@@ -163,6 +169,13 @@ impl Core {
             sequencer::BEAT_BYTES => profile.beat_bytes as u32,
             sequencer::REDUCE_BEAT_CYCLES => profile.reduce_beat_cycles as u32,
             sequencer::REDUCE_UNIT_CYCLES => profile.reduce_unit_cycles as u32,
+            sequencer::NETWORK_COLLECTIVES => profile.switch_units().map_or(0, |units| units.collectives),
+            sequencer::NETWORK_REDUCTIONS => profile.switch_units().map_or(0, |units| units.reductions),
+            sequencer::NETWORK_ELEMENT_TYPES => profile.switch_units().map_or(0, |units| units.element_types),
+            sequencer::NETWORK_CYCLES => profile
+                .switch_units()
+                .map_or(0, |units| units.control_cycles | units.float_cycles << 8 | units.router_cycles << 16),
+            sequencer::NETWORK_ENTRY_PS => profile.switch_units().map_or(0, |units| units.entry_ps),
             _ => return None,
         })
     }

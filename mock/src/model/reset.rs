@@ -9,8 +9,10 @@ impl Core {
     /// Resets one card. Its links retrain.
     pub(crate) fn reset(&mut self, index: usize) {
         self.retrain(index);
+        self.leave_switches(index);
         let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
         self.discarded.push(Box::new(contents));
+        self.join_switches(index);
         if self.profile.hardware.reset_ms > 0 {
             self.cards[index].readiness = Readiness::Resetting;
             self.schedule_half_reset(index);

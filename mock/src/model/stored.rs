@@ -48,7 +48,9 @@ impl Core {
             }
         }
         let card = &mut self.cards[index];
-        card.communicators.define(instruction.communicator, &members, card.node)
+        card.communicators.define(instruction.communicator, &members, card.node)?;
+        self.defined_in_switches(index, instruction.communicator, &members);
+        Ok(())
     }
 
     fn store(&mut self, index: usize, instruction: &Instruction, table: &[u8]) -> Result<(), Refusal> {

@@ -20,9 +20,14 @@ impl Ports {
         self.topology.reached(self.nodes)
     }
 
-    /// Returns the number of links of each card.
+    /// Returns the number of links of all cards and switches, each in one direction.
     pub(crate) fn links(self) -> u32 {
-        self.topology.ports(self.nodes)
+        self.topology.links(self.nodes)
+    }
+
+    /// Returns the place of a link among all.
+    pub(crate) fn link(self, hop: Hop) -> usize {
+        self.topology.link(hop, self.nodes)
     }
 
     /// Returns the port of `node` that leads to `peer`, if it reaches that.
@@ -33,7 +38,7 @@ impl Ports {
         // Ports in order of the peers, without the card itself.
         let skip = |place: u32, own: u32| if place < own { place } else { place - 1 };
         let port = match self.topology {
-            Topology::FullyConnected | Topology::Torus { .. } => skip(peer, node),
+            Topology::FullyConnected | Topology::Torus { .. } | Topology::Switched(_) => skip(peer, node),
             Topology::Dragonfly { groups } => {
                 let size = self.nodes / groups;
                 if node / size == peer / size {
@@ -59,7 +64,7 @@ impl Ports {
         let port = port as u32;
         let unskip = |place: u32, own: u32| if place < own { place } else { place + 1 };
         match self.topology {
-            Topology::FullyConnected | Topology::Torus { .. } => unskip(port, node),
+            Topology::FullyConnected | Topology::Torus { .. } | Topology::Switched(_) => unskip(port, node),
             Topology::Dragonfly { groups } => {
                 let size = self.nodes / groups;
                 if port < size - 1 {
@@ -85,6 +90,8 @@ mod tests {
             (Topology::Dragonfly { groups: 3 }, 15),
             (Topology::Torus { rows: 1 }, 5),
             (Topology::Torus { rows: 3 }, 12),
+            (Topology::Switched("3x2x2".parse().unwrap()), 12),
+            (Topology::Switched("fat:14".parse().unwrap()), 14),
         ] {
             let ports = Ports::new(topology, nodes);
             for node in 0..nodes {

@@ -9,11 +9,13 @@ pub(crate) mod novog;
 mod optweb;
 mod shell;
 mod sources;
+mod switched;
 mod torus;
 pub(crate) mod version;
 pub(crate) mod wormhole;
 
 use cmdseq::Topology;
+use cmdseq::switch::ShapeError;
 
 pub use component::{Basis, Component};
 pub use hardware::Hardware;
@@ -54,6 +56,9 @@ pub enum ProfileError {
         /// Largest number of cards.
         most: u32,
     },
+    /// A network of switches that cannot be built.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// No lane, or too many lanes.
     #[error("invalid number of lanes: {lanes} (a card has 1 to {most})")]
     Lanes {
@@ -116,11 +121,13 @@ pub enum System {
     Circus,
     /// Markettos et al., BlueLink: its links and hop-by-hop routing, with OPTWEB's command sequencer.
     Bluelink,
+    /// Haghi et al., MPI-FPGA: its links and its switches, which compute collectives, with OPTWEB's command sequencer.
+    MpiFpga,
 }
 
 impl System {
     /// All of them.
-    pub const ALL: [System; 3] = [System::Optweb, System::Circus, System::Bluelink];
+    pub const ALL: [System; 4] = [System::Optweb, System::Circus, System::Bluelink, System::MpiFpga];
 
     /// Returns the name in selectors.
     pub const fn name(self) -> &'static str {
@@ -128,6 +135,7 @@ impl System {
             System::Optweb => "optweb",
             System::Circus => "circus",
             System::Bluelink => "bluelink",
+            System::MpiFpga => "mpi-fpga",
         }
     }
 }
@@ -188,6 +196,8 @@ pub struct Profile {
     pub version: u32,
     /// Window slots of each card from version 1.5 on, an extension. Without, a card serves one-sided operations at any address.
     pub windows: u32,
+    /// The components of switches that compute collectives; `None` if they only route, or if there are none.
+    pub switch: Option<mpi_fpga::Profile>,
     /// What the cards do as hardware does: tests turn it on.
     pub hardware: Hardware,
     /// What stands between the bus and the sequencer.
@@ -209,7 +219,11 @@ impl Profile {
         if !(1..=most).contains(&self.lanes) {
             return Err(ProfileError::Lanes { lanes: self.lanes, most });
         }
-        let oldest = if self.topology.has_routers() { version::ROUTERS } else { version::OLDEST };
+        let oldest = match self.topology {
+            Topology::Switched(_) => version::SWITCHES,
+            Topology::Torus { .. } => version::ROUTERS,
+            Topology::FullyConnected | Topology::Dragonfly { .. } => version::OLDEST,
+        };
         let is_possible = (oldest..=version::CURRENT).contains(&self.version);
         if !is_possible || (self.lanes > 1 && self.version < version::LANES) {
             let (current, lanes) = (version::CURRENT, version::LANES);
@@ -228,6 +242,7 @@ impl Profile {
                 }
                 Ok(())
             }
+            Topology::Switched(shape) => Ok(shape.check()?),
             Topology::Torus { rows } => {
                 let columns = self.nodes.checked_div(rows).unwrap_or(0);
                 if !(2..=TORUS_NODES_MAX).contains(&self.nodes) || rows * columns != self.nodes {
@@ -311,6 +326,7 @@ impl Profile {
             System::Optweb => sources::optweb,
             System::Circus => sources::circus,
             System::Bluelink => sources::bluelink,
+            System::MpiFpga => sources::mpi_fpga,
         };
         let line = |name, value, unit| Component { name, value, unit, basis: basis(name) };
         let mut components = vec![
@@ -336,6 +352,11 @@ impl Profile {
             line("reduction beat", self.reduce_beat_cycles, "cycles"),
             line("reduction unit", self.reduce_unit_cycles, "cycles"),
         ];
+        if let Some(switch) = &self.switch {
+            let of_switch = switch.components().into_iter();
+            let is_known = |one: &Component| !matches!(one.name, "clock" | "overhead of a processor");
+            components.extend(of_switch.filter(is_known));
+        }
         if self.topology.has_routers() {
             components.push(line("hop", self.hop_ps, "ps"));
         }
@@ -363,7 +384,7 @@ mod tests {
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());
         for (version, lanes, is_possible) in
-            [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (6, 1, true), (7, 1, false)]
+            [(2, 1, false), (3, 1, true), (3, 2, false), (4, 2, true), (7, 1, true), (8, 1, false)]
         {
             let profile = Profile { version, lanes, ..Profile::optweb(4) };
             assert_eq!(profile.check().is_ok(), is_possible, "version 1.{version} with {lanes} lanes");
@@ -377,7 +398,8 @@ mod tests {
     #[test]
     fn every_component_has_a_source() {
         let lanes = Profile { lanes: 2, ..Profile::optweb(4) };
-        for profile in [lanes, Profile::circus(2, 2), Profile::bluelink(2, 2)] {
+        let switched = Profile::mpi_fpga("fat:4".parse().unwrap());
+        for profile in [lanes, Profile::circus(2, 2), Profile::bluelink(2, 2), switched] {
             for component in profile.components() {
                 assert_ne!(component.basis, Basis::Assumed(sources::NONE), "{:?}: {}", profile.system, component.name);
             }

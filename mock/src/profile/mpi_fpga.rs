@@ -1,5 +1,7 @@
 //! MPI-FPGA's components (Haghi et al., 2021), each with the source of its value.
 
+use cmdseq::switch::{PHIT_BYTES, Parameters, Shape};
+
 use crate::profile::component::{Basis, Component};
 
 /// What a network of MPI-FPGA is made of.
@@ -61,9 +63,24 @@ impl Profile {
         }
     }
 
+    /// The published switches, with a card's sequencer in the place of a processor on PCIe: it gives its data over a clock
+    /// crossing of two registers, and its overhead is in the cycles of the sequencer.
+    pub const fn on_cards() -> Self {
+        Profile { host_ps: 8_000, overhead_ps: 0, ..Profile::published() }
+    }
+
     /// Returns the duration of a cycle in picoseconds, rounded up.
     pub fn cycle_ps(&self) -> u64 {
         1_000_000_000_000_u64.div_ceil(self.clock_hertz)
+    }
+
+    /// Where the time from the giver of data to its switch is from.
+    fn entry(&self) -> &'static str {
+        if self.host_ps == Profile::on_cards().host_ps {
+            "a clock crossing of two registers, in the place of PCIe"
+        } else {
+            "not published; PCIe 3.0"
+        }
     }
 
     /// Returns every component with its source.
@@ -87,11 +104,35 @@ impl Profile {
             line("output FIFO", self.output_phits as u64, "phits", Assumed("no size published")),
             line("link", self.link_ps, "ps", Source("MPI-FPGA table 2: 440 ns")),
             line("link rate", self.link_bps, "bit/s", Source("MPI-FPGA table 2: 95.9 Gb/s")),
-            line("processor to card", self.host_ps, "ps", Assumed("not published; PCIe 3.0")),
+            line("processor to card", self.host_ps, "ps", Assumed(self.entry())),
             line("DMA engine", self.dma_phits, "phits a cycle", Source("MPI-FPGA 2.5: two phits on each cycle")),
             line("overhead of a processor", self.overhead_ps, "ps", Assumed("not published")),
             line("collective control", self.control_cycles, "cycles", Assumed("not published")),
             line("aggregation unit, floats", self.float_cycles, "cycles", Assumed("not published; a pipelined adder")),
         ]
+    }
+}
+
+impl Profile {
+    /// Cycles through a router.
+    pub(crate) fn router_cycles(&self) -> u64 {
+        self.route_cycles + self.channel_cycles + self.allocation_cycles + self.traversal_cycles
+    }
+
+    /// Times of the parts of a network of `shape`.
+    pub(crate) fn parameters(&self, shape: Shape) -> Parameters {
+        let cycle_ps = self.cycle_ps();
+        let row = PHIT_BYTES as u64 * 8 * 1_000_000 / (self.link_bps / 1_000_000).max(1);
+        let router_ps = self.router_cycles() * cycle_ps;
+        let by_bus = self.host_ps + cycle_ps / self.dma_phits.max(1);
+        Parameters {
+            cycle_ps,
+            router_ps,
+            // A phit waits for an edge of the clock.
+            hop_ps: router_ps + (self.link_ps + row).next_multiple_of(cycle_ps),
+            entry_ps: if shape.is_direct() { by_bus } else { self.link_ps + row },
+            control_cycles: self.control_cycles,
+            float_cycles: self.float_cycles,
+        }
     }
 }

@@ -39,6 +39,7 @@ impl Profile {
             lanes: 1,
             version: version::CURRENT,
             windows: WINDOWS,
+            switch: None,
             hardware: Hardware::default(),
             shell: Shell::default(),
         }

@@ -74,6 +74,22 @@ pub(super) fn bluelink(component: &str) -> Basis {
     }
 }
 
+/// Returns the source of a component of MPI-FPGA.
+pub(super) fn mpi_fpga(component: &str) -> Basis {
+    use Basis::{Assumed, Source};
+    match component {
+        "clock period" => Source("MPI-FPGA 6: 250 MHz"),
+        LINK => Source("MPI-FPGA table 2: 440 ns, and the routers at its ends, 4.1"),
+        "hop" => Source("MPI-FPGA table 2 and 4.1: a link, and a router of four stages"),
+        "link rate" => Source("MPI-FPGA 2.5: a phit of 256 bits in each cycle; 240 B of a packet of 256 are data"),
+        "pseudo channel rate" | "card memory" | "pseudo channels" => {
+            Assumed("not published: four channels of DDR4-2400, as CIRCUS's card")
+        }
+        "beat" | "loop-back rate" => Source("MPI-FPGA 2.5: 256 bits"),
+        _ => sequencer(component),
+    }
+}
+
 /// The source of a component that is OPTWEB's.
 fn sequencer(component: &str) -> Basis {
     use Basis::{Assumed, Fitted, Source};

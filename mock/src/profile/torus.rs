@@ -19,7 +19,7 @@ impl Profile {
     pub fn torus(&self) -> Option<Result<Torus, TorusError>> {
         match self.topology {
             Topology::Torus { rows } => Some(Torus::new(self.nodes / rows.max(1), rows)),
-            Topology::FullyConnected | Topology::Dragonfly { .. } => None,
+            Topology::FullyConnected | Topology::Dragonfly { .. } | Topology::Switched(_) => None,
         }
     }
 

@@ -13,6 +13,9 @@ pub(crate) const WINDOWS: u32 = 5;
 /// The first minor version with routers.
 pub(crate) const ROUTERS: u32 = 6;
 
+/// The first minor version with switches that compute.
+pub(crate) const SWITCHES: u32 = 7;
+
 /// The first minor version that counts bit errors.
 const BIT_ERRORS: u32 = 6;
 
@@ -21,6 +24,11 @@ pub(crate) const fn has_register(minor: u32, offset: u32) -> bool {
     match offset {
         sequencer::LANES => minor >= LANES,
         sequencer::WINDOWS => minor >= WINDOWS,
+        sequencer::NETWORK_COLLECTIVES
+        | sequencer::NETWORK_REDUCTIONS
+        | sequencer::NETWORK_ELEMENT_TYPES
+        | sequencer::NETWORK_CYCLES
+        | sequencer::NETWORK_ENTRY_PS => minor >= SWITCHES,
         sequencer::HOP_PS => minor >= ROUTERS,
         sequencer::LINK_ERRORS | sequencer::MEMORY_CORRECTED => minor >= BIT_ERRORS,
         _ => true,

@@ -138,6 +138,7 @@ fn capabilities(nodes: u32, topology: Topology) -> Capabilities {
         host_memory: true,
         reductions_extend: false,
         extrapolated: false,
+        switch: None,
         timing: Timing {
             dispatch_cycles: 7,
             switch_cycles: 3,

@@ -10,6 +10,11 @@ use crate::part::Part;
 /// Longest time of a fault: one day, in microseconds.
 const TIME_MAX_US: u64 = 86_400_000_000;
 
+/// Options about links, which packets of collectives that switches compute do not regard.
+const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
+/// Shapes of a network whose switches compute.
+const EXPECTED_SHAPE: &str = "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16";
+
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -95,6 +100,11 @@ impl MockCards {
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
                     "+{name} has no effect on these cards: their sequencers make no requests of the bus, and are reset at once"
+                )));
+            }
+            if mock.profile.switch.is_some() && OF_LINKS.contains(&name) {
+                return Err(syntax(&format!(
+                    "+{name} has no effect on what the switches of these cards compute: use +stop, or cards whose switches do not compute"
                 )));
             }
             match option.split_once('=') {
@@ -186,6 +196,9 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
     let mut words = fabric.split(':');
     let (profile, shape) = (words.next(), words.next());
+    if profile == Some(System::MpiFpga.name()) {
+        return parse_switched(text, fabric);
+    }
     if words.next().is_some() {
         return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
     }
@@ -207,6 +220,7 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     };
     let expected = match system {
         System::Optweb => "expected a number of cards or GROUPSxSIZE",
+        System::MpiFpga => EXPECTED_SHAPE,
         System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
     };
     let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
@@ -225,8 +239,16 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         (System::Optweb, None) => Profile::optweb(number(shape)?),
         (System::Circus, _) => on_torus(Profile::circus)?,
         (System::Bluelink, _) => on_torus(Profile::bluelink)?,
+        (System::MpiFpga, _) => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
+}
+
+/// Parses `mpi-fpga:SHAPE`, whose shape may have colons.
+fn parse_switched(text: &str, fabric: &str) -> Result<Profile, Error> {
+    let syntax = |why: String| Error::Syntax { selector: text.into(), why };
+    let (_, shape) = fabric.split_once(':').ok_or_else(|| syntax(format!("missing shape: {EXPECTED_SHAPE}")))?;
+    Profile::mpi_fpga_of(shape).map_err(|error| syntax(error.to_string()))
 }
 
 /// Parses the time of a fault.

@@ -151,6 +151,22 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("bench-mpi-fpga-json", &["bench", "mpi-fpga", "--row", "indirect/allreduce/32", "--json"]),
     ("bench-novo-g", &["bench", "novo-g", "--check", "--row", "link", "--row", "router"]),
     ("bench-planner", &["bench", "planner", "--cards", "mock:optweb:2x3"]),
+    (
+        "plan-allreduce-switch",
+        &[
+            "plan",
+            "allreduce",
+            "--cards",
+            "mock:mpi-fpga:fat:8",
+            "--bytes",
+            "8",
+            "--dtype",
+            "f32",
+            "--op",
+            "sum",
+            "--explain",
+        ],
+    ),
 ];
 
 #[test]

@@ -13,10 +13,10 @@ use crate::{AddressSpace, Context, Instruction, Operation};
 /// One rank's instruction among those that run together.
 pub(super) struct Part<'a> {
     rank: usize,
-    instruction: &'a Instruction,
+    pub(super) instruction: &'a Instruction,
     pub(super) issue: Moment,
     pub(super) moved: Transfers,
-    membership: Option<Membership<'a>>,
+    pub(super) membership: Option<Membership<'a>>,
     pub(super) is_rendezvous: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Part<'a> {
 pub(super) fn is_transfer(parts: &[Part<'_>]) -> bool {
     use Operation::{Barrier, Copy, Delay, Fill, Fold, PutSignal, RdmaRead, RdmaWrite, WaitSignal};
     match parts {
-        [first, ..] if first.instruction.operation == Barrier => false,
+        [first, ..] if first.instruction.operation == Barrier || first.instruction.form().is_some() => false,
         [alone] => {
             let operation = alone.instruction.operation;
             let is_single =
@@ -83,7 +83,7 @@ pub(super) fn is_transfer(parts: &[Part<'_>]) -> bool {
 
 /// Works out steps.
 pub(super) struct Step<'a> {
-    clock: &'a Clock<'a>,
+    pub(super) clock: &'a Clock<'a>,
     pub(super) flows: Flows,
     wires: Wires,
     /// Place among the parts of the step by rank of the programs; `None` between steps.
@@ -125,6 +125,7 @@ impl Step<'_> {
         let clock = self.clock;
         match parts {
             [first, ..] if first.instruction.operation == Operation::Barrier => self.barrier(parts),
+            [first, ..] if first.instruction.form().is_some() => self.switched(parts),
             [alone] if !is_transfer(parts) => vec![match alone.instruction.operation {
                 Operation::Copy | Operation::Fill => self.local(alone),
                 Operation::Fold => self.fold(alone),

@@ -20,6 +20,9 @@ impl Core {
     /// Begins an instruction that was just issued in the lane.
     pub(crate) fn begin(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        if instruction.form().is_some() {
+            return self.begin_switched(at, instruction);
+        }
         match instruction.operation {
             Operation::Nop => self.schedule_step(at, dispatch, Step::Finish),
             Operation::Delay if instruction.extent > DELAY_MAX => return Err(bad_field(offset::EXTENT)),
@@ -46,6 +49,7 @@ impl Core {
             }
             Operation::Free => {
                 self.cards[at.card].communicators.free(instruction.communicator)?;
+                self.freed_in_switches(at.card, instruction.communicator);
                 self.schedule_step(at, dispatch, Step::Finish);
             }
             Operation::Store => {

@@ -60,8 +60,10 @@ impl Core {
         }
         self.cards[at.card].links.iter_mut().for_each(|link| link.release(at.lane));
         self.statistics.instructions += 1;
-        if let Some(Work::Rdma(issued)) = work {
-            self.cancel(at, &issued, number);
+        match work {
+            Some(Work::Rdma(issued)) => self.cancel(at, &issued, number),
+            Some(Work::Switched(call)) if ended.status != Status::Done => self.cancel_switched(at.card, call.context),
+            _ => {}
         }
         Some((order, ended))
     }

@@ -55,6 +55,7 @@ impl Card {
             }
             Work::Rdma(issued) => Some(issued.peer as u32),
             Work::Timed
+            | Work::Switched(_)
             | Work::Signal { .. }
             | Work::Closing(_)
             | Work::Local { .. }
@@ -170,6 +171,8 @@ impl Core {
     /// Runs a step of the lane's instruction.
     pub(crate) fn step(&mut self, at: LaneId, step: Step) {
         match step {
+            Step::DataAtNetwork => self.data_at_network(at),
+            Step::InMemory => self.finish(at),
             Step::SwitchSet => self.switch_set(at),
             Step::ControlsOut => self.controls_out(at),
             Step::DataAtSwitch => self.data_at_switch(at),

@@ -1,25 +1,20 @@
 //! Headers: 8 bytes of a processor packet, 6 bytes of a network packet (figure 4B of the paper).
 //!
 //! The paper gives the widths of context id (5 bits), operation (4), algorithm (2) and destination (16), and the sizes of both
-//! headers. What else a switch needs stands in fields of our choice, and in 6 bytes more of a network packet: block, chunk and
-//! root.
+//! headers. What else a switch needs stands in fields of our choice, and behind the headers: the number of the call in 4 bytes,
+//! and in a network packet block, chunk and root in 6 bytes more. The number tells calls on one communicator apart: a rank that
+//! only gives data may be calls ahead of the others.
 
 use cmdseq::communicator::ContextId;
 use cmdseq::reduction::{Combine, Element, Reduction};
+use cmdseq::switch::{Call, Chunk, Collective, Form, HEADER_BYTES, Head, NAMES_BYTES, PROCESSOR_HEADER_BYTES};
 
 use crate::net::flit::{FLIT_BYTES, Flit, train};
-use crate::proto::mpi_fpga::call::{Call, Chunk, Collective, Form};
 
 /// Bytes of a phit.
-pub const PHIT_BYTES: usize = FLIT_BYTES;
-/// Bytes of the header of a processor packet.
-pub const PROCESSOR_HEADER_BYTES: usize = 8;
-/// Bytes of the header of a network packet.
-pub const HEADER_BYTES: usize = 6;
-/// Bytes after the header that name block, chunk and root: our extension.
-const NAMES_BYTES: usize = 6;
-/// Bytes of the longest network packet.
-pub const PACKET_BYTES: usize = 256;
+pub(crate) const PHIT_BYTES: usize = FLIT_BYTES;
+/// Place of the number of the call behind block, chunk and root.
+const NUMBER_AT: usize = 6;
 
 /// Operations by their code; 0 is none.
 const OPERATIONS: [Reduction; 6] =
@@ -36,18 +31,6 @@ pub(crate) struct Packet {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What all packets of a chunk have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// Entry of the communicator table.
-    pub(crate) context: u8,
-    pub(crate) collective: Collective,
-    pub(crate) form: Form,
-    pub(crate) combine: Option<Combine>,
-    pub(crate) root: u16,
-    pub(crate) chunk: Chunk,
-}
-
 impl Packet {
     /// Returns the phits: a power of two of bytes, as the header has the binary logarithm of the size only.
     pub(crate) fn flits(&self) -> Vec<Flit> {
@@ -62,6 +45,7 @@ impl Packet {
         for (to, name) in bytes[HEADER_BYTES..].chunks_mut(2).zip(names) {
             to.copy_from_slice(&name.to_le_bytes());
         }
+        bytes[HEADER_BYTES + NUMBER_AT..][..4].copy_from_slice(&self.head.number.to_le_bytes());
         bytes[HEADER_BYTES + NAMES_BYTES..used].copy_from_slice(&self.payload);
         train(&bytes).collect()
     }
@@ -72,16 +56,11 @@ impl Packet {
         let (context, collective, form, combine) = read_fields(word)?;
         let name = |at: usize| bytes.get(HEADER_BYTES + 2 * at..)?.first_chunk().map(|name| u16::from_le_bytes(*name));
         let chunk = Chunk { block: name(0)?, index: name(1)? };
-        let head = Head { context, collective, form, combine, root: name(2)?, chunk };
+        let number = u32::from_le_bytes(*bytes.get(HEADER_BYTES + NUMBER_AT..)?.first_chunk()?);
+        let head = Head { context, collective, form, combine, root: name(2)?, number, chunk };
         let payload = bytes.get(HEADER_BYTES + NAMES_BYTES..)?.to_vec();
         Some(Packet { head, destination: destination(word), tag: (word >> 38) as u8, payload })
     }
-}
-
-/// Returns the phits of a network packet with so many bytes of data.
-pub(crate) fn phits(payload: usize) -> u64 {
-    let bytes = (HEADER_BYTES + NAMES_BYTES + payload).next_power_of_two();
-    bytes.div_ceil(PHIT_BYTES) as u64
 }
 
 /// Returns the destination in the first phit of a packet.
@@ -93,18 +72,51 @@ fn destination(word: u64) -> u16 {
     (word >> 18) as u16
 }
 
-/// Returns the header of a processor packet.
-pub(crate) fn processor_header(call: &Call) -> [u8; PROCESSOR_HEADER_BYTES] {
+/// Bits of the number of a call, from the lowest: the calls counted before it, the lowest node of the communicator, how often its
+/// calls were ended, and its generation.
+const COUNT_BITS: u32 = 16;
+const LEADER_BITS: u32 = 9;
+const ENDED_BITS: u32 = 3;
+
+/// Returns the number of the first call on a communicator whose lowest node is `leader`, after its calls were ended `ended` times.
+pub(crate) fn first_number(id: ContextId, leader: u32, ended: u32) -> u32 {
+    let era = id.generation() << ENDED_BITS | ended & ((1 << ENDED_BITS) - 1);
+    (era << LEADER_BITS | leader) << COUNT_BITS
+}
+
+/// Returns the era of a call: the part of its number that is another after calls were ended, and in another communicator.
+pub(crate) fn era_of(number: u32) -> u16 {
+    (number >> COUNT_BITS) as u16
+}
+
+/// Returns the lowest node of the communicator of a call.
+pub(crate) fn leader_of(number: u32) -> u16 {
+    era_of(number) & ((1 << LEADER_BITS) - 1)
+}
+
+/// Returns how often the calls on the communicator were ended before a call, modulo 8.
+pub(crate) fn ended_of(number: u32) -> u32 {
+    number >> (COUNT_BITS + LEADER_BITS) & ((1 << ENDED_BITS) - 1)
+}
+
+/// Returns the header of a processor packet, with the number of the call behind it.
+pub(crate) fn processor_header(call: &Call, number: u32) -> [u8; PROCESSOR_HEADER_BYTES] {
     let fields = fields(call.context.index() as u8, call.collective, call.form, call.combine);
-    (fields | u64::from(call.root) << 18 | u64::from(call.bytes) << 34).to_le_bytes()
+    let word = fields | u64::from(call.root) << 18 | u64::from(call.bytes) << 34;
+    let mut bytes = [0; PROCESSOR_HEADER_BYTES];
+    bytes[..8].copy_from_slice(&word.to_le_bytes());
+    bytes[8..].copy_from_slice(&number.to_le_bytes());
+    bytes
 }
 
 /// Reads the header of a processor packet; `None` if no call has it.
-pub(crate) fn read_processor_header(bytes: [u8; PROCESSOR_HEADER_BYTES]) -> Option<Call> {
-    let word = u64::from_le_bytes(bytes);
+pub(crate) fn read_processor_header(bytes: [u8; PROCESSOR_HEADER_BYTES]) -> Option<(Call, u32)> {
+    let word = u64::from_le_bytes(*bytes.first_chunk()?);
+    let number = u32::from_le_bytes(*bytes.last_chunk()?);
     let (context, collective, form, combine) = read_fields(word)?;
     let context = ContextId::new(context.into(), 0)?;
-    Some(Call { context, collective, form, combine, root: destination(word), bytes: (word >> 34) as u32 })
+    let call = Call { context, collective, form, combine, root: destination(word), bytes: (word >> 34) as u32 };
+    Some((call, number))
 }
 
 /// The 18 bits that both headers begin with.
@@ -136,12 +148,19 @@ mod tests {
     fn headers_have_the_published_sizes_and_come_back() {
         let combine = Some(Combine::new(Reduction::Xor, Element::U64));
         let (collective, form) = (Collective::ReduceScatter, Form::Halving);
-        for payload in [1, 20, 21, 52, 240] {
-            let head =
-                Head { context: 31, collective, form, combine, root: 0xabcd, chunk: Chunk { block: 7, index: 0xffff } };
+        for payload in [1, 16, 17, 48, 240] {
+            let head = Head {
+                context: 31,
+                collective,
+                form,
+                combine,
+                root: 0xabcd,
+                number: 0x1234_5678,
+                chunk: Chunk { block: 7, index: 0xffff },
+            };
             let packet = Packet { head, destination: 0x8001, tag: 0xa5, payload: vec![9; payload] };
             let flits = packet.flits();
-            assert_eq!(flits.len(), (payload + 12).next_power_of_two().max(32) / 32);
+            assert_eq!(flits.len(), (payload + 16).next_power_of_two().max(32) / 32);
             assert_eq!(destination_of(&flits[0]), 0x8001);
             let bytes: Vec<u8> = flits.iter().flat_map(|flit| flit.word).collect();
             let mut back = Packet::read(&bytes).unwrap();
@@ -151,6 +170,6 @@ mod tests {
         }
         let context = ContextId::new(17, 0).unwrap();
         let call = Call { context, collective, form, combine, root: 65_535, bytes: (1 << 30) - 1 };
-        assert_eq!(read_processor_header(processor_header(&call)), Some(call));
+        assert_eq!(read_processor_header(processor_header(&call, 99)), Some((call, 99)));
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use cmdseq::switch::Call;
+
 use crate::engine::{ComponentId, Context, Time};
 use crate::net::flit::{FLIT_BYTES, Flit, train};
 use crate::net::serial::Transmitter;
-use crate::proto::mpi_fpga::call::Call;
 use crate::proto::mpi_fpga::header::{Packet, processor_header};
 use crate::proto::mpi_fpga::message::Message;
 
@@ -13,6 +14,7 @@ use crate::proto::mpi_fpga::message::Message;
 #[derive(Debug)]
 struct Task {
     call: Call,
+    number: u32,
     first_block: usize,
     output: Vec<u8>,
     /// Chunks that have not arrived.
@@ -29,6 +31,8 @@ pub(crate) struct Host {
     /// Places in the input FIFO of the switch.
     credits: usize,
     phits: VecDeque<Flit>,
+    /// When it looks at the transmitter again.
+    wakes_at: Option<Time>,
     partial: Vec<u8>,
     task: Option<Task>,
     /// When the call ended here.
@@ -59,16 +63,17 @@ impl Host {
             ended: None,
             sent: None,
             held_back: 0,
+            wakes_at: None,
         }
     }
 
-    /// Begins a call on rank `rank` of `size`.
-    pub(crate) fn begin(&mut self, call: Call, (rank, size): (u32, u32), input: &[u8]) {
+    /// Begins call `number` on rank `rank` of `size`.
+    pub(crate) fn begin(&mut self, (call, number): (Call, u32), (rank, size): (u32, u32), input: &[u8]) {
         let outputs = call.outputs(rank, size);
         let blocks = outputs.len();
         (self.ended, self.sent, self.held_back) = (None, None, 0);
         if !input.is_empty() {
-            let bytes = [&processor_header(&call)[..], input].concat();
+            let bytes = [&processor_header(&call, number)[..], input].concat();
             self.phits.extend(train(&bytes));
         }
         self.task = Some(Task {
@@ -76,7 +81,18 @@ impl Host {
             output: vec![0; blocks * call.bytes as usize],
             missing: blocks as u32 * call.chunks(),
             call,
+            number,
         });
+    }
+
+    /// Ends the call without a result. What has left the processor goes on.
+    pub(crate) fn cancel(&mut self) {
+        // The switch waits for the rest of a message that has begun.
+        let has_begun = self.phits.front().is_some_and(|flit| !flit.is_head);
+        if !has_begun {
+            self.phits.clear();
+        }
+        self.task = None;
     }
 
     /// Returns the result, if it is complete.
@@ -92,7 +108,7 @@ impl Host {
                 self.send(context);
             }
             Message::Start | Message::Cycle => self.send(context),
-            Message::Emit(_) => {}
+            Message::Emit(_) | Message::EndCalls { .. } => {}
         }
         self.end(context.now());
     }
@@ -117,7 +133,10 @@ impl Host {
             }
             let room_at = self.transmitter.room_at(now);
             if room_at > now {
-                context.wake(room_at - now, Message::Cycle);
+                // One message for this time: each credit asks again.
+                if self.wakes_at.replace(room_at) != Some(room_at) {
+                    context.wake(room_at - now, Message::Cycle);
+                }
                 return;
             }
             let Some(flit) = self.phits.pop_front() else { return };
@@ -136,7 +155,7 @@ impl Host {
             return;
         }
         let Some(packet) = Packet::read(&self.partial) else { return };
-        let Some(task) = &mut self.task else { return };
+        let Some(task) = self.task.as_mut().filter(|task| task.number == packet.head.number) else { return };
         let bytes = task.call.bytes as usize;
         let place = task.call.place(packet.head.chunk.index);
         let Some(block) = usize::from(packet.head.chunk.block).checked_sub(task.first_block) else { return };

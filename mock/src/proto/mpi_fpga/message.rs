@@ -14,6 +14,8 @@ pub(crate) enum Message {
     Flit { port: usize, flit: Flit },
     /// The FIFO at the other end of a link has room for more flits.
     Credit { port: usize, virtual_channel: usize, phits: usize },
+    /// Calls on the communicator of an entry are over, except those of an era.
+    EndCalls { entry: u8, era: u16 },
     /// The units have a result.
     Emit(Box<Emitted>),
 }

@@ -5,22 +5,20 @@
 //! switches. A [`Network`] runs calls in virtual time, with real data. `docs/mpi-fpga.md` has the formats, the algorithms and
 //! the order in which contributions are combined.
 
-mod call;
-mod fat;
-mod forms;
+mod attached;
 mod header;
 mod host;
-mod loggp;
 mod message;
 mod network;
-mod shape;
+mod predicted;
 mod switch;
 mod units;
 
 pub use crate::profile::mpi_fpga::Profile;
-pub use call::{Call, CallError, Collective, Form, PAYLOAD_BYTES};
-pub use header::{HEADER_BYTES, PACKET_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES};
-pub use loggp::predicted_ps;
+pub use cmdseq::switch::{
+    Call, CallError, Collective, Form, HEADER_BYTES, PACKET_BYTES, PAYLOAD_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES,
+    Shape, ShapeError, fold_order,
+};
 pub use network::{COMMUNICATORS, Network, NetworkError, Outcome, Waits};
-pub use shape::{Shape, ShapeError};
-pub use units::{fold_order, logic_units};
+pub use predicted::predicted_ps;
+pub use units::logic_units;

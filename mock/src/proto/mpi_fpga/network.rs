@@ -1,20 +1,20 @@
 //! A network as its processors see it: communicators, and calls.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
+use cmdseq::switch::{Call, CallError, End, PACKET_BYTES, PHIT_BYTES, Shape, ShapeError, Stand};
 
 use crate::engine::{Clock, ComponentId, Time, World};
-use crate::net::router::{Router, Settings};
+use crate::net::router::{Port, Router, Settings};
 use crate::net::serial::{Framing, Transmitter};
 use crate::profile::mpi_fpga::Profile;
 use crate::proto::communicator_table::{Entry, EntryError, Format, Table, TableError};
-use crate::proto::mpi_fpga::call::{Call, CallError};
-use crate::proto::mpi_fpga::fat::Stand;
-use crate::proto::mpi_fpga::header::{PACKET_BYTES, PHIT_BYTES};
+use crate::proto::mpi_fpga::header::first_number;
 use crate::proto::mpi_fpga::host::{Host, PHIT_BITS};
 use crate::proto::mpi_fpga::message::Message;
-use crate::proto::mpi_fpga::shape::{End, Shape, ShapeError};
 use crate::proto::mpi_fpga::switch::{Line, Members, Node, Switch};
 use crate::proto::mpi_fpga::units::{self, Units};
 
@@ -121,10 +121,12 @@ struct Communicator {
 /// ```
 pub struct Network {
     profile: Profile,
-    shape: Shape,
-    world: World<Node>,
-    hosts: Vec<ComponentId>,
-    switches: Vec<ComponentId>,
+    pub(super) shape: Shape,
+    pub(super) world: World<Node>,
+    pub(super) hosts: Vec<ComponentId>,
+    pub(super) switches: Vec<ComponentId>,
+    /// By node and entry, which call comes next.
+    pub(super) numbers: BTreeMap<(u32, u8), u32>,
     communicators: Vec<Communicator>,
     /// The next generation of each entry.
     generations: [u32; INDICES as usize],
@@ -180,7 +182,16 @@ impl Network {
             }
         }
         let (profile, generations) = (*profile, [0; INDICES as usize]);
-        Ok(Network { profile, shape, world, hosts, switches, communicators: Vec::new(), generations })
+        Ok(Network {
+            profile,
+            shape,
+            world,
+            hosts,
+            switches,
+            numbers: BTreeMap::new(),
+            communicators: Vec::new(),
+            generations,
+        })
     }
 
     /// Returns the shape.
@@ -203,8 +214,7 @@ impl Network {
         if let Some(place) = (0..members.len()).find(is_wrong) {
             return Err(NetworkError::Member { node: members[place], nodes });
         }
-        let shares =
-            |one: &Communicator| !self.shape.is_direct() || one.members.iter().any(|node| members.contains(node));
+        let shares = |one: &Communicator| one.members.iter().any(|node| members.contains(node));
         let taken: Vec<u32> = self.communicators.iter().filter(|one| shares(one)).map(|one| one.id.index()).collect();
         let Some(index) = (0..COMMUNICATORS).find(|index| !taken.contains(index)) else {
             let uses = |node: u32| self.communicators.iter().filter(|one| one.members.contains(&node)).count();
@@ -214,7 +224,7 @@ impl Network {
         let generation = &mut self.generations[index as usize];
         let id = ContextId::new(index, *generation).unwrap_or(ContextId::WORLD);
         *generation = (*generation + 1) % GENERATIONS;
-        let size = members.len() as u32;
+        let (size, leader) = (members.len() as u32, members.iter().copied().min().unwrap_or(0));
         let entries: Vec<(u32, Entry)> = (0..size)
             .zip(members)
             .map(|(rank, node)| Ok((*node, Entry::new(id, size, rank, |rank| members[rank as usize] as u16)?)))
@@ -223,13 +233,16 @@ impl Network {
             match &mut self.switch_mut(switch).members {
                 Members::Card { table, .. } => {
                     if let Some((_, entry)) = entries.iter().find(|entry| entry.0 as usize == switch) {
-                        table.insert(entry)?;
+                        Arc::make_mut(table).insert(entry)?;
                     }
                 }
                 Members::Tree { groups, .. } => {
-                    groups.insert(index as u8, members.iter().map(|node| *node as u16).collect());
+                    groups.insert((index as u8, leader as u16), members.iter().map(|node| *node as u16).collect());
                 }
             }
+        }
+        for node in members {
+            self.numbers.insert((*node, index as u8), first_number(id, leader, 0));
         }
         self.communicators.push(Communicator { id, members: members.to_vec() });
         Ok(id)
@@ -242,14 +255,15 @@ impl Network {
     pub fn free(&mut self, id: ContextId) -> Result<(), NetworkError> {
         let place = self.communicators.iter().position(|one| one.id == id).ok_or(NetworkError::Unknown(id))?;
         let communicator = self.communicators.swap_remove(place);
+        let leader = communicator.members.iter().copied().min().unwrap_or(0);
         for switch in 0..self.switches.len() {
             match &mut self.switch_mut(switch).members {
                 Members::Card { table, .. } if communicator.members.contains(&(switch as u32)) => {
-                    table.remove(id);
+                    Arc::make_mut(table).remove(id);
                 }
                 Members::Card { .. } => {}
                 Members::Tree { groups, .. } => {
-                    groups.remove(&(id.index() as u8));
+                    groups.remove(&(id.index() as u8, leader as u16));
                 }
             }
         }
@@ -287,8 +301,9 @@ impl Network {
         let units = self.sum(|switch| switch.units.waits_for_unit);
         for ((rank, node), input) in (0..).zip(&members).zip(inputs) {
             let id = self.hosts[*node as usize];
+            let number = self.next_number(*node, call.context);
             if let Node::Host(host) = self.world.get_mut(id) {
-                host.begin(*call, (rank, size), input);
+                host.begin((*call, number), (rank, size), input);
             }
             let delay = if input.is_empty() { 0 } else { overhead };
             self.world.post(id, began + delay, Message::Start);
@@ -324,7 +339,7 @@ impl Network {
         self.world.components().map(|(_, node)| of(node)).sum()
     }
 
-    fn switch_mut(&mut self, number: usize) -> &mut Switch {
+    pub(super) fn switch_mut(&mut self, number: usize) -> &mut Switch {
         match self.world.get_mut(self.switches[number]) {
             Node::Switch(switch) => switch,
             Node::Host(_) => unreachable!("switches are added as switches"),
@@ -356,9 +371,11 @@ fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch 
     let processors = shape.processors() as u16;
     let (leaves, spines, down) = shape.levels();
     let members = match shape {
-        Shape::Torus { .. } => {
-            Members::Card { table: Table::new(Format::PUBLISHED), processor: number as u16, switches: processors }
-        }
+        Shape::Torus { .. } => Members::Card {
+            table: Arc::new(Table::new(Format::PUBLISHED)),
+            processor: number as u16,
+            switches: processors,
+        },
         Shape::Fat { .. } => {
             let [switch, leaves, spines, down] = [number, leaves, spines, down].map(|one| one as u16);
             Members::Tree { stand: Stand { switch, processors, leaves, spines, down }, groups: Default::default() }
@@ -377,13 +394,24 @@ fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch 
     };
     let ends = shape.ends(number);
     let is_link = |end: &Option<End>| matches!(end, Some(End::Switch { .. }));
-    let cables = ends.iter().enumerate().map(|(port, end)| shape.port(number, port, is_link(end)));
+    let cables = ends.iter().enumerate().map(|(port, end)| port_of(shape, number, port, is_link(end)));
     // An input for the units' results at each output.
-    let results = ends.iter().map(|_| shape.port(number, ends.len(), false));
+    let results = ends.iter().map(|_| port_of(shape, number, ends.len(), false));
     let table = shape.table(number);
     let router = Router::new(settings, cables.chain(results).collect(), table.clone());
     let (radix, units) = shape.units(number);
     let (control_cycles, float_cycles) = (profile.control_cycles, profile.float_cycles);
     let units = Units::new(units::Settings { clock, radix, units, control_cycles, float_cycles });
     Switch::new(processors + number as u16, (clock, router), members, units, table)
+}
+
+/// Returns a port as a router sees it.
+fn port_of(shape: Shape, switch: u32, port: usize, is_link: bool) -> Port {
+    let Shape::Torus { sides } = shape else { return Port { dimension: None, crosses_dateline: false, is_link } };
+    if port >= 6 {
+        return Port { dimension: None, crosses_dateline: false, is_link };
+    }
+    let at = Shape::place(&sides, switch)[port / 2];
+    let edge = if port.is_multiple_of(2) { sides[port / 2] - 1 } else { 0 };
+    Port { dimension: Some(port / 2), crosses_dateline: at == edge, is_link }
 }

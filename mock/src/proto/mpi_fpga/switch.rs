@@ -4,16 +4,16 @@
 //! the router at an input of its own for each output, so they can feed all outputs in one cycle.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use cmdseq::switch::{Call, Chunk, Head, Member, PROCESSOR, PROCESSOR_HEADER_BYTES, Stand, Step};
 
 use crate::engine::{Clock, Component, ComponentId, Context, Region, Time};
 use crate::net::flit::{FLIT_BYTES, Flit};
 use crate::net::router::{Exits, Router};
 use crate::net::serial::Transmitter;
 use crate::proto::communicator_table::Table;
-use crate::proto::mpi_fpga::call::{Call, Chunk};
-use crate::proto::mpi_fpga::fat::Stand;
-use crate::proto::mpi_fpga::forms::{Member, PROCESSOR, Step};
-use crate::proto::mpi_fpga::header::{Head, PROCESSOR_HEADER_BYTES, Packet, destination_of, read_processor_header};
+use crate::proto::mpi_fpga::header::{Packet, destination_of, era_of, leader_of, read_processor_header};
 use crate::proto::mpi_fpga::host::Host;
 use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::units::{Emitted, Units};
@@ -40,18 +40,18 @@ impl Component for Node {
 #[derive(Debug)]
 pub(crate) enum Members {
     /// The published table of a card; its processor and the first address of a switch.
-    Card { table: Table, processor: u16, switches: u16 },
-    /// Processors by rank, for each entry.
-    Tree { stand: Stand, groups: BTreeMap<u8, Vec<u16>> },
+    Card { table: Arc<Table>, processor: u16, switches: u16 },
+    /// Processors by rank, for each entry and lowest processor.
+    Tree { stand: Stand, groups: BTreeMap<(u8, u16), Vec<u16>> },
 }
 
 impl Members {
     /// Returns rank and size of a processor in the communicator of an entry.
-    fn rank(&self, context: u8, processor: u16) -> Option<(u32, u32)> {
+    fn rank(&self, context: u8, number: u32, processor: u16) -> Option<(u32, u32)> {
         match self {
             Members::Card { table, .. } => table.occupant(context.into()).map(|entry| (entry.own_rank(), entry.size())),
             Members::Tree { groups, .. } => {
-                let members = groups.get(&context)?;
+                let members = groups.get(&(context, leader_of(number)))?;
                 let rank = members.iter().position(|member| *member == processor)?;
                 Some((rank as u32, members.len() as u32))
             }
@@ -62,10 +62,14 @@ impl Members {
         match self {
             Members::Card { table, processor, switches } => {
                 let entry = table.occupant(head.context.into())?;
-                let member = Member { entry: &entry, processor: *processor, switches: *switches };
+                let peer = |bit: u32| entry.peer(bit).map(|peer| peer.node);
+                let (rank, size) = (entry.own_rank(), entry.size());
+                let member = Member { rank, size, peer: &peer, processor: *processor, switches: *switches };
                 Some(member.steps(head))
             }
-            Members::Tree { stand, groups } => Some(stand.steps(head, groups.get(&head.context)?)),
+            Members::Tree { stand, groups } => {
+                Some(stand.steps(head, groups.get(&(head.context, leader_of(head.number)))?))
+            }
         }
     }
 
@@ -125,10 +129,14 @@ impl Exits for Surroundings {
     }
 }
 
+/// Port, entry of the communicator table, and number of the call.
+type StreamId = (usize, u8, u32);
+
 /// A message that comes from a processor.
 #[derive(Debug)]
 struct Stream {
     call: Call,
+    number: u32,
     blocks: std::ops::Range<u32>,
     /// Chunk of the first block that comes next.
     index: u32,
@@ -149,7 +157,12 @@ pub(crate) struct Switch {
     table: Vec<Option<u8>>,
     /// Packets for the units that have not fully arrived, by port and virtual channel.
     arriving: BTreeMap<(usize, usize), Vec<u8>>,
-    streams: BTreeMap<usize, Stream>,
+    /// Messages of processors of which the units have not used all.
+    streams: BTreeMap<StreamId, Stream>,
+    /// What comes from a processor, by port.
+    incoming: BTreeMap<usize, StreamId>,
+    /// By entry and lowest member, the era of the calls that are not over.
+    pub(crate) eras: BTreeMap<(u8, u16), u16>,
     /// Flits of results, by output.
     results: Vec<VecDeque<Flit>>,
     /// Packets of communicators that are not in the table.
@@ -174,6 +187,8 @@ impl Switch {
             table,
             arriving: BTreeMap::new(),
             streams: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            eras: BTreeMap::new(),
             results: Vec::new(),
             unknown: 0,
         }
@@ -207,6 +222,7 @@ impl Switch {
             }
             Message::Emit(emitted) => self.emit(*emitted, context),
             Message::Flit { port, flit } => self.arrive(port, flit, context),
+            Message::EndCalls { entry, era } => self.end_calls(entry, era, context),
             Message::Start => {}
         }
         let now = context.now();
@@ -253,18 +269,20 @@ impl Switch {
         if flit.is_head {
             let header =
                 flit.word.first_chunk::<PROCESSOR_HEADER_BYTES>().and_then(|header| read_processor_header(*header));
-            let Some(call) = header else { return };
-            let Some((rank, size)) = self.members.rank(call.context.index() as u8, processor) else {
+            let Some((call, number)) = header else { return };
+            let Some((rank, size)) = self.members.rank(call.context.index() as u8, number, processor) else {
                 self.unknown += 1;
                 return;
             };
             let blocks = call.inputs(rank, size);
             let total = blocks.len() * call.bytes as usize;
-            let stream = Stream { call, blocks, index: 0, bytes: Vec::new(), used: 0, total, given_back: 0 };
-            self.streams.insert(port, stream);
+            let stream = Stream { call, number, blocks, index: 0, bytes: Vec::new(), used: 0, total, given_back: 0 };
+            let id = (port, stream.call.context.index() as u8, number);
+            self.streams.insert(id, stream);
+            self.incoming.insert(port, id);
             bytes = &flit.word[PROCESSOR_HEADER_BYTES..];
         }
-        let Some(stream) = self.streams.get_mut(&port) else { return };
+        let Some(stream) = self.incoming.get(&port).and_then(|id| self.streams.get_mut(id)) else { return };
         stream.bytes.extend(bytes);
         let mut ready = Vec::new();
         while let Some(block) = stream.blocks.clone().next() {
@@ -274,7 +292,8 @@ impl Switch {
             }
             let Call { context, collective, form, combine, root, .. } = stream.call;
             let chunk = Chunk { block: block as u16, index: stream.index as u16 };
-            let head = Head { context: context.index() as u8, collective, form, combine, root, chunk };
+            let (context, number) = (context.index() as u8, stream.number);
+            let head = Head { context, collective, form, combine, root, number, chunk };
             ready.push((head, stream.bytes.drain(..place.len()).collect::<Vec<u8>>()));
             stream.index += 1;
             if stream.index == stream.call.chunks() {
@@ -289,6 +308,11 @@ impl Switch {
 
     /// Gives a packet to the units.
     fn collect(&mut self, head: Head, tag: u8, payload: Vec<u8>, context: &mut Context<'_, Message>) {
+        if self.eras.get(&(head.context, leader_of(head.number))).is_some_and(|era| *era != era_of(head.number)) {
+            // Of a call that was ended.
+            self.give_back_of(&head, tag, payload.len(), context);
+            return;
+        }
         let Some(steps) = self.members.steps(&head) else {
             self.unknown += 1;
             return;
@@ -299,24 +323,40 @@ impl Switch {
             context.wake(one.at.saturating_sub(now), Message::Emit(Box::new(one)));
         }
         for (tag, bytes) in used {
-            let port = match self.members {
-                Members::Card { .. } if tag == PROCESSOR => self.surroundings.lines.len() - 1,
-                Members::Card { .. } => continue,
-                Members::Tree { .. } => tag.into(),
-            };
-            self.give_back(port, bytes, context);
+            self.give_back_of(&head, tag, bytes, context);
         }
     }
 
+    /// Ends all calls on the communicator of an entry that are of another era: what the units hold of them is dropped.
+    fn end_calls(&mut self, entry: u8, era: u16, context: &mut Context<'_, Message>) {
+        self.eras.insert((entry, leader_of(u32::from(era) << 16)), era);
+        for (head, tag, bytes) in self.units.end_calls(entry, era) {
+            self.give_back_of(&head, tag, bytes, context);
+        }
+    }
+
+    /// The units used, or dropped, so many bytes with this tag.
+    fn give_back_of(&mut self, head: &Head, tag: u8, bytes: usize, context: &mut Context<'_, Message>) {
+        let port = match self.members {
+            Members::Card { .. } if tag == PROCESSOR => self.surroundings.lines.len() - 1,
+            Members::Card { .. } => return,
+            Members::Tree { .. } => tag.into(),
+        };
+        self.give_back((port, head.context, head.number), bytes, context);
+    }
+
     /// The units used so many bytes of a processor's FIFO.
-    fn give_back(&mut self, port: usize, bytes: usize, context: &mut Context<'_, Message>) {
-        let Some(Some(line)) = self.surroundings.lines.get(port) else { return };
-        let Some(stream) = self.streams.get_mut(&port).filter(|_| line.processor.is_some()) else { return };
+    fn give_back(&mut self, id: StreamId, bytes: usize, context: &mut Context<'_, Message>) {
+        let Some(Some(line)) = self.surroundings.lines.get(id.0) else { return };
+        let Some(stream) = self.streams.get_mut(&id).filter(|_| line.processor.is_some()) else { return };
         stream.used += bytes;
         let whole = PROCESSOR_HEADER_BYTES + stream.used;
         let phits = if stream.used == stream.total { whole.div_ceil(FLIT_BYTES) } else { whole / FLIT_BYTES };
         let free = phits - stream.given_back;
         stream.given_back = phits;
+        if stream.used == stream.total {
+            self.streams.remove(&id);
+        }
         if free > 0 {
             let message = Message::Credit { port: line.peer_port, virtual_channel: 0, phits: free };
             context.send(line.peer, line.latency, message);

@@ -2,18 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use cmdseq::reduction::{Accumulator, Combine, Element};
+use cmdseq::reduction::{Accumulator, Combine};
+use cmdseq::switch::{Chunk, Head, Source, Step, Target, fold_order, unit_cycles};
 
 use crate::engine::{Clock, Cycle, Time};
-use crate::proto::mpi_fpga::call::Chunk;
-use crate::proto::mpi_fpga::forms::{Source, Step, Target};
-use crate::proto::mpi_fpga::header::{Head, PHIT_BYTES};
-
-/// Returns the inputs of each of the two chains of a gather reduction unit, whose results it combines last (section 4.3):
-/// ((a b) c) and (d e) of five.
-pub fn fold_order(inputs: usize) -> (usize, usize) {
-    (inputs.div_ceil(2), inputs / 2)
-}
+use crate::proto::mpi_fpga::header::{PHIT_BYTES, era_of, leader_of};
 
 /// Returns the aggregation logic units of 64 bits in a switch of `radix` ports with `units` gather reduction units (table 3):
 /// a unit has one of 256 bits for each port.
@@ -36,12 +29,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Returns the cycles from the last input of a step to its result.
     pub(crate) fn cycles(&self, combine: Option<Combine>) -> u64 {
-        self.control_cycles
-            + combine.map_or(0, |combine| {
-                let is_float = matches!(combine.element, Element::F32 | Element::F64);
-                let stages = self.radix.div_ceil(2) as u64 + 1;
-                stages * if is_float { self.float_cycles } else { 1 }
-            })
+        unit_cycles(self.radix, combine, self.control_cycles, self.float_cycles)
     }
 }
 
@@ -57,6 +45,7 @@ pub(crate) struct Emitted {
 /// A chunk under way at this switch.
 #[derive(Debug)]
 struct Progress {
+    head: Head,
     steps: Vec<Step>,
     next: usize,
     value: Vec<u8>,
@@ -68,7 +57,7 @@ struct Progress {
 #[derive(Debug)]
 pub(crate) struct Units {
     pub(crate) settings: Settings,
-    chunks: HashMap<(u8, Chunk), Progress>,
+    chunks: HashMap<(u8, u32, Chunk), Progress>,
     /// When each unit is free.
     free: Vec<Cycle>,
     /// Reductions that waited for a unit.
@@ -101,8 +90,9 @@ impl Units {
         steps: impl FnOnce() -> Vec<Step>,
         (emitted, used): (&mut Vec<Emitted>, &mut Vec<(u8, usize)>),
     ) {
-        let key = (head.context, head.chunk);
-        let begin = || Progress { steps: steps(), next: 0, value: Vec::new(), ready: 0, arrived: HashMap::new() };
+        let key = (head.context, head.number, head.chunk);
+        let begin =
+            || Progress { head: *head, steps: steps(), next: 0, value: Vec::new(), ready: 0, arrived: HashMap::new() };
         let progress = self.chunks.entry(key).or_insert_with(begin);
         self.held += payload.len();
         self.most_held = self.most_held.max(self.held);
@@ -150,6 +140,25 @@ impl Units {
         if let Some(done) = self.chunks.remove(&key) {
             self.strays += done.arrived.values().map(VecDeque::len).sum::<usize>();
         }
+    }
+}
+
+impl Units {
+    /// Drops chunks of the communicator of an era except those of `era` itself. Returns what packets there were: head, tag and bytes.
+    pub(crate) fn end_calls(&mut self, entry: u8, era: u16) -> Vec<(Head, u8, usize)> {
+        let is_over = |(context, number, _): &(u8, u32, Chunk)| {
+            let is_its = leader_of(*number) == leader_of(u32::from(era) << 16);
+            *context == entry && is_its && era_of(*number) != era
+        };
+        let over: Vec<(u8, u32, Chunk)> = self.chunks.keys().copied().filter(is_over).collect();
+        let mut dropped = Vec::new();
+        for progress in over.iter().filter_map(|key| self.chunks.remove(key)) {
+            for (tag, packets) in progress.arrived {
+                dropped.extend(packets.into_iter().map(|packet| (progress.head, tag, packet.len())));
+            }
+        }
+        self.held -= dropped.iter().map(|(_, _, bytes)| bytes).sum::<usize>();
+        dropped
     }
 }
 

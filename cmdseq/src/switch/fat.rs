@@ -6,23 +6,25 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::proto::mpi_fpga::call::Collective;
-use crate::proto::mpi_fpga::forms::{Source, Step, Target};
-use crate::proto::mpi_fpga::header::Head;
+use super::forms::{Source, Step, Target};
+use super::{Collective, Head};
 
 /// Tag of a spine at a leaf.
-pub(crate) const SPINE: u8 = u8::MAX;
+const SPINE: u8 = u8::MAX;
 
 /// Where a switch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub struct Stand {
     /// Number of the switch: leaves first, then spines.
-    pub(crate) switch: u16,
-    pub(crate) processors: u16,
-    pub(crate) leaves: u16,
-    pub(crate) spines: u16,
+    pub switch: u16,
+    /// Processors of the network.
+    pub processors: u16,
+    /// Leaves.
+    pub leaves: u16,
+    /// Spines.
+    pub spines: u16,
     /// Processors of a leaf.
-    pub(crate) down: u16,
+    pub down: u16,
 }
 
 impl Stand {
@@ -35,7 +37,7 @@ impl Stand {
     }
 
     /// Returns what the switch does with a chunk of a communicator whose processors are `members`, by rank.
-    pub(crate) fn steps(&self, head: &Head, members: &[u16]) -> Vec<Step> {
+    pub fn steps(&self, head: &Head, members: &[u16]) -> Vec<Step> {
         let size = members.len();
         let (root, block) = (usize::from(head.root), usize::from(head.chunk.block));
         let one = |rank: usize| rank..(rank + 1).min(size);

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use cmdseq::communicator::ContextId;
-use cmdseq::reduction::{Combine, Element, Reduction};
+use crate::communicator::ContextId;
+use crate::instruction::Form;
+use crate::reduction::{Combine, Element, Reduction};
+use crate::{Instruction, Operation};
 
 /// Most bytes of data in a network packet: whole elements.
 pub const PAYLOAD_BYTES: usize = 240;
@@ -52,6 +54,20 @@ impl Collective {
         }
     }
 
+    /// Returns what an operation of the sequencer is to switches.
+    pub const fn of(operation: Operation) -> Option<Self> {
+        Some(match operation {
+            Operation::Reduce => Collective::Reduce,
+            Operation::Allreduce => Collective::Allreduce,
+            Operation::Broadcast => Collective::Broadcast,
+            Operation::Scatter => Collective::Scatter,
+            Operation::Gather => Collective::Gather,
+            Operation::Allgather => Collective::Allgather,
+            Operation::ReduceScatter => Collective::ReduceScatter,
+            _ => return None,
+        })
+    }
+
     /// Whether contributions are combined.
     pub const fn combines(self) -> bool {
         matches!(self, Collective::Reduce | Collective::Allreduce | Collective::ReduceScatter)
@@ -68,24 +84,6 @@ impl Collective {
             Collective::ReduceScatter => &[Form::Tree, Form::Halving],
         }
     }
-}
-
-/// An algorithm, in 2 bits of a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// Binomial tree.
-    Tree,
-    /// Recursive doubling.
-    Doubling,
-    /// Recursive halving, then doubling or a tree.
-    Halving,
-    /// Ring, for powers of two: its order is a Gray code, so that neighbours differ in one bit.
-    Ring,
-}
-
-impl Form {
-    /// All of them, in the order of their codes in headers.
-    pub const ALL: [Form; 4] = [Form::Tree, Form::Doubling, Form::Halving, Form::Ring];
 }
 
 /// Refusal of a call.
@@ -157,17 +155,65 @@ pub struct Call {
 
 /// Most chunks of a block: 16 bits of a header.
 const CHUNKS_MAX: u32 = 1 << 16;
+/// Most bytes of a block.
+pub const BLOCK_BYTES_MAX: u32 = CHUNKS_MAX * PAYLOAD_BYTES as u32;
 
 /// A piece of a block that one packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Chunk {
-    pub(crate) block: u16,
-    pub(crate) index: u16,
+pub struct Chunk {
+    /// The block, by rank.
+    pub block: u16,
+    /// The piece of the block.
+    pub index: u16,
+}
+
+/// What all packets of a chunk have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Entry of the communicator table.
+    pub context: u8,
+    /// The collective.
+    pub collective: Collective,
+    /// The algorithm in a direct network.
+    pub form: Form,
+    /// The operation of a collective that combines.
+    pub combine: Option<Combine>,
+    /// The root, if there is one.
+    pub root: u16,
+    /// Which of the calls on the communicator it is.
+    pub number: u32,
+    /// The chunk.
+    pub chunk: Chunk,
 }
 
 impl Call {
+    /// Returns the call that an instruction is, if switches compute it.
+    pub fn of(instruction: &Instruction) -> Option<Call> {
+        Some(Call {
+            context: ContextId::from_raw(instruction.communicator)?,
+            collective: Collective::of(instruction.operation)?,
+            form: instruction.form()?,
+            combine: instruction.combine(),
+            root: instruction.root,
+            bytes: u32::try_from(instruction.bytes).ok()?,
+        })
+    }
+
+    /// Returns after how many chunks of a block the steps of switches are the same again.
+    pub fn period(&self, size: u32) -> u32 {
+        let powers = 1u32.checked_shl(size.max(1).ilog2()).unwrap_or(1);
+        let changes = matches!(
+            (self.collective, self.form),
+            (Collective::Reduce | Collective::Allreduce, Form::Halving) | (Collective::Broadcast, Form::Ring)
+        );
+        if changes { powers.min(self.chunks()).max(1) } else { 1 }
+    }
+
     /// Checks a call on a communicator of `size` ranks.
-    pub(crate) fn check(&self, size: u32, is_direct: bool) -> Result<(), CallError> {
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn check(&self, size: u32, is_direct: bool) -> Result<(), CallError> {
         let Call { collective, form, combine, root, bytes, .. } = *self;
         if is_direct && !collective.forms().contains(&form) {
             return Err(CallError::Form { collective, form });
@@ -181,7 +227,7 @@ impl Call {
         if let Some(combine) = combine.filter(|combine| !is_supported(*combine)) {
             return Err(CallError::Combine(combine));
         }
-        let (element, most) = (combine.map_or(1, |combine| combine.element.bytes()), CHUNKS_MAX * PAYLOAD_BYTES as u32);
+        let (element, most) = (combine.map_or(1, |combine| combine.element.bytes()), BLOCK_BYTES_MAX);
         if bytes == 0 || bytes > most || !u64::from(bytes).is_multiple_of(element) {
             return Err(CallError::Bytes { bytes, most, element });
         }
@@ -192,7 +238,7 @@ impl Call {
     }
 
     /// Returns the blocks that a rank gives.
-    pub(crate) fn inputs(&self, rank: u32, size: u32) -> Range<u32> {
+    pub fn inputs(&self, rank: u32, size: u32) -> Range<u32> {
         let if_root = |blocks| if rank == u32::from(self.root) { 0..blocks } else { 0..0 };
         match self.collective {
             Collective::Reduce | Collective::Allreduce => 0..1,
@@ -204,7 +250,7 @@ impl Call {
     }
 
     /// Returns the blocks that a rank gets.
-    pub(crate) fn outputs(&self, rank: u32, size: u32) -> Range<u32> {
+    pub fn outputs(&self, rank: u32, size: u32) -> Range<u32> {
         let if_root = |blocks| if rank == u32::from(self.root) { 0..blocks } else { 0..0 };
         match self.collective {
             Collective::Reduce => if_root(1),
@@ -216,19 +262,19 @@ impl Call {
     }
 
     /// Returns the number of chunks of a block.
-    pub(crate) fn chunks(&self) -> u32 {
+    pub fn chunks(&self) -> u32 {
         self.bytes.div_ceil(PAYLOAD_BYTES as u32)
     }
 
     /// Returns the place of a chunk in its block.
-    pub(crate) fn place(&self, index: u16) -> Range<usize> {
+    pub fn place(&self, index: u16) -> Range<usize> {
         let from = usize::from(index) * PAYLOAD_BYTES;
         from..(from + PAYLOAD_BYTES).min(self.bytes as usize)
     }
 }
 
-/// Whether the units have the operation.
-fn is_supported(combine: Combine) -> bool {
+/// Returns whether the published units have the operation.
+pub fn is_supported(combine: Combine) -> bool {
     use Reduction::{And, Max, Min, Or, Sum, Xor};
     let is_narrow = matches!(combine.element, Element::F16 | Element::Bf16);
     matches!(combine.reduction, Sum | Min | Max | Xor | And | Or) && combine.is_defined() && !is_narrow

@@ -3,16 +3,15 @@
 //! All partners of a card differ from it in one bit of the rank, so its entry of the communicator table suffices. Tag `1 + bit`
 //! is the partner across that bit, in both directions; tag 0 is the card's own processor.
 
-use crate::proto::communicator_table::Entry;
-use crate::proto::mpi_fpga::call::{Chunk, Collective, Form};
-use crate::proto::mpi_fpga::header::Head;
+use super::{Chunk, Collective, Head};
+use crate::instruction::Form;
 
 /// Tag of a card's own processor.
-pub(crate) const PROCESSOR: u8 = 0;
+pub const PROCESSOR: u8 = 0;
 
 /// Where an input of a step comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// The result of the step before.
     Value,
     /// A packet with this tag.
@@ -21,27 +20,35 @@ pub(crate) enum Source {
 
 /// Where the result of a step goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) address: u16,
+pub struct Target {
+    /// Address of a processor or a switch.
+    pub address: u16,
     /// The sender, as the receiver knows it.
-    pub(crate) tag: u8,
+    pub tag: u8,
 }
 
 /// One step: waits for all inputs, combines them in this order, and multiplies the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) from: Vec<Source>,
-    pub(crate) to: Vec<Target>,
+pub struct Step {
+    /// The inputs, in the order in which they are combined.
+    pub from: Vec<Source>,
+    /// Where the result goes.
+    pub to: Vec<Target>,
 }
 
-/// A card's view of its communicator.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Member<'a> {
-    pub(crate) entry: &'a Entry,
+/// A card's view of its communicator: what an entry of its table holds.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    /// Its rank.
+    pub rank: u32,
+    /// Ranks of the communicator.
+    pub size: u32,
+    /// Returns the node of the rank that differs from its own in a bit, if that exists.
+    pub peer: &'a dyn Fn(u32) -> Option<u16>,
     /// Address of its own processor.
-    pub(crate) processor: u16,
+    pub processor: u16,
     /// What to add to a node's number for the address of its switch.
-    pub(crate) switches: u16,
+    pub switches: u16,
 }
 
 const OWN: Source = Source::Tag(PROCESSOR);
@@ -82,25 +89,17 @@ fn on_ring(rank: u32, size: u32, places: u32) -> u32 {
 }
 
 impl Member<'_> {
-    fn rank(&self) -> u32 {
-        self.entry.own_rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.entry.size()
-    }
-
     /// Bits of the largest power of two in the size. A rank beyond it has a companion across this bit.
     fn bits(&self) -> u32 {
-        self.size().ilog2()
+        self.size.ilog2()
     }
 
     fn is_beyond(&self) -> bool {
-        self.rank() >> self.bits() != 0
+        self.rank >> self.bits() != 0
     }
 
     fn to(&self, bit: u32) -> Option<Target> {
-        let address = self.switches + self.entry.peer(bit)?.node;
+        let address = self.switches + (self.peer)(bit)?;
         Some(Target { address, tag: 1 + bit as u8 })
     }
 
@@ -114,19 +113,19 @@ impl Member<'_> {
 
     /// The step that combines inputs, in the order of the ranks that they are of.
     fn combining(&self, own: Source, bits: impl IntoIterator<Item = u32>, to: Vec<Target>) -> Step {
-        let mut inputs = vec![(self.rank(), own)];
-        inputs.extend(bits.into_iter().map(|bit| (self.rank() ^ 1 << bit, from(bit))));
+        let mut inputs = vec![(self.rank, own)];
+        inputs.extend(bits.into_iter().map(|bit| (self.rank ^ 1 << bit, from(bit))));
         inputs.sort_by_key(|input| input.0);
         Step { from: inputs.into_iter().map(|input| input.1).collect(), to }
     }
 
     fn children(&self, root: u32) -> Vec<u32> {
-        let has = |bit: &u32| self.to(*bit).is_some() && toward(self.rank() ^ 1 << bit, root) == Some(*bit);
+        let has = |bit: &u32| self.to(*bit).is_some() && toward(self.rank ^ 1 << bit, root) == Some(*bit);
         (0..u16::BITS).filter(has).collect()
     }
 
     /// Returns what the card does with a chunk.
-    pub(crate) fn steps(&self, head: &Head) -> Vec<Step> {
+    pub fn steps(&self, head: &Head) -> Vec<Step> {
         let (root, Chunk { block, index }) = (head.root.into(), head.chunk);
         let (block, index) = (u32::from(block), u32::from(index));
         let owner = index % (1 << self.bits());
@@ -149,7 +148,7 @@ impl Member<'_> {
                 steps
             }
             (Collective::Broadcast, Form::Ring) => {
-                let owner = index % self.size();
+                let owner = index % self.size;
                 let mut steps = self.first(root);
                 self.carry(&mut steps, &way(root, owner));
                 self.ring(&mut steps, owner);
@@ -200,7 +199,7 @@ impl Member<'_> {
 
     /// The processor of one rank gives the chunk.
     fn first(&self, rank: u32) -> Vec<Step> {
-        if self.rank() == rank { vec![Step { from: vec![OWN], to: Vec::new() }] } else { Vec::new() }
+        if self.rank == rank { vec![Step { from: vec![OWN], to: Vec::new() }] } else { Vec::new() }
     }
 
     /// Adds targets to the last step, whose value this card has.
@@ -215,7 +214,7 @@ impl Member<'_> {
 
     /// Up a binomial tree; at the root the result goes to `result`.
     fn reduce(&self, root: u32, result: Vec<Target>) -> Vec<Step> {
-        let to = match toward(self.rank(), root) {
+        let to = match toward(self.rank, root) {
             None => result,
             Some(bit) => self.to(bit).into_iter().collect(),
         };
@@ -224,7 +223,7 @@ impl Member<'_> {
 
     /// Down a binomial tree, to all.
     fn broadcast(&self, steps: &mut Vec<Step>, root: u32) {
-        if let Some(bit) = toward(self.rank(), root) {
+        if let Some(bit) = toward(self.rank, root) {
             steps.push(Step { from: vec![from(bit)], to: Vec::new() });
         }
         // The largest subtree first.
@@ -234,8 +233,8 @@ impl Member<'_> {
 
     /// Along these ranks, each of which differs from the next one in a bit.
     fn carry(&self, steps: &mut Vec<Step>, ranks: &[u32]) {
-        let Some(place) = ranks.iter().position(|rank| *rank == self.rank()) else { return };
-        let bit = |other: u32| (self.rank() ^ other).trailing_zeros();
+        let Some(place) = ranks.iter().position(|rank| *rank == self.rank) else { return };
+        let bit = |other: u32| (self.rank ^ other).trailing_zeros();
         if let Some(before) = place.checked_sub(1) {
             steps.push(Step { from: vec![from(bit(ranks[before]))], to: Vec::new() });
         }
@@ -247,7 +246,7 @@ impl Member<'_> {
     /// Along these ranks, and to the processor of the last one.
     fn pass_on(&self, steps: &mut Vec<Step>, ranks: &[u32]) {
         self.carry(steps, ranks);
-        if ranks.last() == Some(&self.rank()) {
+        if ranks.last() == Some(&self.rank) {
             self.give(steps, [self.home()]);
         }
     }
@@ -275,7 +274,7 @@ impl Member<'_> {
         }
         let mut steps = vec![self.combining(OWN, self.companion().map(|_| self.bits()), Vec::new())];
         for bit in (0..self.bits()).rev() {
-            if (self.rank() ^ owner) >> bit & 1 == 1 {
+            if (self.rank ^ owner) >> bit & 1 == 1 {
                 self.give(&mut steps, self.to(bit));
                 break;
             }
@@ -287,28 +286,28 @@ impl Member<'_> {
     /// Recursive doubling from an owner to all, across the lowest bit first, but not to the companion that `has` it.
     fn spread(&self, steps: &mut Vec<Step>, owner: u32, has: Option<u32>) {
         if self.is_beyond() {
-            match has == Some(self.rank()) {
+            match has == Some(self.rank) {
                 true => self.give(steps, [self.home()]),
                 false => steps.push(Step { from: vec![from(self.bits())], to: vec![self.home()] }),
             }
             return;
         }
-        let differs = self.rank() ^ owner;
+        let differs = self.rank ^ owner;
         let first = differs.checked_ilog2().map_or(0, |top| top + 1);
         if let Some(top) = differs.checked_ilog2() {
             steps.push(Step { from: vec![from(top)], to: Vec::new() });
         }
-        let companion = self.companion().filter(|_| has != Some(self.rank() | 1 << self.bits()));
+        let companion = self.companion().filter(|_| has != Some(self.rank | 1 << self.bits()));
         let partners = (first..self.bits()).rev().filter_map(|bit| self.to(bit));
         self.give(steps, partners.chain(companion).chain([self.home()]));
     }
 
     /// Once around the ring from `owner`.
     fn ring(&self, steps: &mut Vec<Step>, owner: u32) {
-        let size = self.size();
-        let (next, before) = (on_ring(self.rank(), size, 1), on_ring(self.rank(), size, size - 1));
-        let bit = |other: u32| (self.rank() ^ other).trailing_zeros();
-        if self.rank() != owner {
+        let size = self.size;
+        let (next, before) = (on_ring(self.rank, size, 1), on_ring(self.rank, size, size - 1));
+        let bit = |other: u32| (self.rank ^ other).trailing_zeros();
+        if self.rank != owner {
             steps.push(Step { from: vec![from(bit(before))], to: Vec::new() });
         }
         let on = (next != owner).then(|| self.to(bit(next))).flatten();

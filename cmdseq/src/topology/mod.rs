@@ -1,5 +1,11 @@
 //! The links of a fabric, and the ways that data takes over them.
 
+mod hop;
+mod shape;
+
+pub use hop::Hop;
+pub use shape::{End, Shape, ShapeError};
+
 /// The links of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topology {
@@ -18,15 +24,9 @@ pub enum Topology {
         /// Rows.
         rows: u32,
     },
-}
-
-/// A step of a way: the link at `port` of `node`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Hop {
-    /// The card that the link leaves.
-    pub node: u32,
-    /// Its port.
-    pub port: u32,
+    /// A network whose switches route, and may compute (MPI-FPGA paper, section 2): a torus of three dimensions with a switch in
+    /// each card, or leaf and spine switches.
+    Switched(Shape),
 }
 
 impl Topology {
@@ -36,6 +36,8 @@ impl Topology {
             Topology::FullyConnected => "fully-connected",
             Topology::Dragonfly { .. } => "dragonfly",
             Topology::Torus { .. } => "torus",
+            Topology::Switched(Shape::Torus { .. }) => "torus-3d",
+            Topology::Switched(Shape::Fat { .. }) => "fat-tree",
         }
     }
 
@@ -49,7 +51,10 @@ impl Topology {
     /// Returns the number of rows, at least 1.
     pub const fn rows(self) -> u32 {
         match self {
-            Topology::FullyConnected | Topology::Dragonfly { groups: 0 } | Topology::Torus { rows: 0 } => 1,
+            Topology::FullyConnected
+            | Topology::Switched(_)
+            | Topology::Dragonfly { groups: 0 }
+            | Topology::Torus { rows: 0 } => 1,
             Topology::Dragonfly { groups: rows } | Topology::Torus { rows } => rows,
         }
     }
@@ -61,11 +66,14 @@ impl Topology {
 
     /// Whether a link leads from node `a` to node `b` in a fabric of `nodes` cards.
     pub fn linked(self, a: u32, b: u32, nodes: u32) -> bool {
+        if let Topology::Switched(shape) = self {
+            return shape.is_direct() && a.max(b) < nodes && shape.hops(a, b) == 1;
+        }
         let (Some(one), Some(other)) = (self.place(a, nodes), self.place(b, nodes)) else { return false };
         let in_line = a != b && (one.0 == other.0 || one.1 == other.1);
         match self {
             Topology::FullyConnected | Topology::Dragonfly { .. } => in_line,
-            Topology::Torus { .. } => in_line && self.hops(a, b, nodes) == 1,
+            Topology::Torus { .. } | Topology::Switched(_) => in_line && self.hops(a, b, nodes) == 1,
         }
     }
 
@@ -73,14 +81,16 @@ impl Topology {
     pub fn reaches(self, a: u32, b: u32, nodes: u32) -> bool {
         match self {
             Topology::FullyConnected | Topology::Dragonfly { .. } => self.linked(a, b, nodes),
-            Topology::Torus { .. } => a != b && a.max(b) < nodes,
+            Topology::Torus { .. } | Topology::Switched(_) => a != b && a.max(b) < nodes,
         }
     }
 
     /// Whether every two of `members` can exchange data, in a fabric of `nodes` cards.
     pub fn all_reach(self, members: &[u32], nodes: u32) -> bool {
         match self {
-            Topology::FullyConnected | Topology::Torus { .. } => members.iter().all(|node| *node < nodes),
+            Topology::FullyConnected | Topology::Torus { .. } | Topology::Switched(_) => {
+                members.iter().all(|node| *node < nodes)
+            }
             Topology::Dragonfly { .. } => {
                 let reach = |(place, a): (usize, &u32)| {
                     members[place + 1..].iter().all(|b| a == b || self.reaches(*a, *b, nodes))
@@ -92,7 +102,7 @@ impl Topology {
 
     /// Whether cards have routers, so that data of several pairs of cards shares links.
     pub const fn has_routers(self) -> bool {
-        matches!(self, Topology::Torus { .. })
+        matches!(self, Topology::Torus { .. } | Topology::Switched(_))
     }
 
     /// Returns the number of links of one card in a fabric of `nodes` cards.
@@ -101,6 +111,24 @@ impl Topology {
             Topology::FullyConnected => nodes.saturating_sub(1),
             Topology::Dragonfly { groups } => (nodes / groups.max(1)).saturating_sub(1) + groups.saturating_sub(1),
             Topology::Torus { rows } => ring_ports(self.columns(nodes)) + ring_ports(rows),
+            Topology::Switched(Shape::Torus { sides }) => sides.map(|side| if side > 1 { 2 } else { 0 }).iter().sum(),
+            Topology::Switched(Shape::Fat { .. }) => 1,
+        }
+    }
+
+    /// Returns the number of links in a fabric of `nodes` cards, each in one direction, with places for ports without a cable.
+    pub fn links(self, nodes: u32) -> u32 {
+        match self {
+            Topology::Switched(shape) => shape.links(),
+            _ => self.ports(nodes).saturating_mul(nodes),
+        }
+    }
+
+    /// Returns the place of a link of a way among all [`links`](Topology::links).
+    pub fn link(self, hop: Hop, nodes: u32) -> usize {
+        match self {
+            Topology::Switched(shape) => shape.link(hop) as usize,
+            _ => (hop.node * self.ports(nodes) + hop.port) as usize,
         }
     }
 
@@ -118,13 +146,24 @@ impl Topology {
                 let distance = |from: u32, to: u32, length: u32| from.abs_diff(to).min(length - from.abs_diff(to));
                 distance(from.1, to.1, self.columns(nodes)) + distance(from.0, to.0, rows)
             }
+            Topology::Switched(_) if a == b || a.max(b) >= nodes => 0,
+            Topology::Switched(shape) => shape.hops(a, b) + if shape.is_direct() { 0 } else { 2 },
         }
     }
 
     /// Returns the way from `a` to `b` over the routers of a torus of `nodes` cards: along the row, then along the column, the
     /// shorter way around. Of two equal ways around, cards of even place take the one to higher places, the others the other.
-    /// Empty without routers.
+    /// Empty without routers. In a network of switches it follows their routing tables; switches apart from cards are numbered after
+    /// the cards, leaves first.
     pub fn way(self, a: u32, b: u32, nodes: u32) -> impl Iterator<Item = Hop> {
+        let (switched, grid) = match self {
+            Topology::Switched(shape) => (Some(shape.way(a, b)), None),
+            _ => (None, Some(self.way_on_grid(a, b, nodes))),
+        };
+        switched.into_iter().flatten().chain(grid.into_iter().flatten())
+    }
+
+    fn way_on_grid(self, a: u32, b: u32, nodes: u32) -> impl Iterator<Item = Hop> {
         let columns = self.columns(nodes);
         let rows = match self {
             Topology::Torus { rows } if a.max(b) < nodes => rows,
