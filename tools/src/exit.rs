@@ -462,6 +462,45 @@ mod tests {
         }
     }
 
+    /// Every error bit of an engine's channel, of partial reconfiguration and of the FPGA's configuration logic.
+    #[test]
+    fn every_error_bit_of_a_shell_ends_the_command() {
+        use fpga_driver::{alveo, dfl, xdma};
+
+        let name = || "card 0".to_owned();
+        let bits = |all: u64| (0..64).map(|bit| 1 << bit).filter(move |bit| all & bit != 0);
+        let mut texts = std::collections::BTreeSet::new();
+        let mut check = |failure: Failure| {
+            assert_eq!(failure.exit, Exit::Failed, "{failure:?}");
+            assert!(texts.insert(failure.text()), "two errors are told alike: {}", failure.text());
+        };
+        let behind_a_card = |error: xdma::Error| exit_of(fpga_driver::Error::from(error));
+        for bit in bits(fpga_regs::xdma::Status::FAILURES.bits().into()) {
+            for direction in xdma::Direction::ALL {
+                let error = || xdma::Error::Failed {
+                    channel: xdma::ChannelName { function: name(), direction, number: 0 },
+                    completed: 2,
+                    descriptors: 3,
+                    address: 4096,
+                    status: fpga_regs::xdma::Status::from_bits_retain(bit as u32),
+                };
+                check(error().into());
+                assert_eq!(behind_a_card(error()), Exit::Failed);
+            }
+        }
+        for bit in bits(0x7f) {
+            check(dfl::Error::Failed { name: name(), pushed: 1, total: 2, errors: bit }.into());
+        }
+        for (bit, _) in fpga_regs::hwicap::words::ERRORS {
+            check(alveo::Error::Failed { name: name(), errors: 1 << bit }.into());
+        }
+        let channel = || xdma::ChannelName { function: name(), direction: xdma::Direction::H2c, number: 0 };
+        let waited = std::time::Duration::from_secs(1);
+        let late = || xdma::Error::TimedOut { channel: channel(), completed: 0, descriptors: 1, waited };
+        assert_eq!([exit_of(late()), behind_a_card(late())], [Exit::Timeout; 2]);
+        assert_eq!(exit_of(xdma::Error::Stuck { channel: channel(), completed: 0, descriptors: 1 }), Exit::Failed);
+    }
+
     #[test]
     fn refusals_name_rank_and_instruction() {
         let refusal = Refusal { rank: Some(3), instruction: Some(0), reason: Reason::Stripe, cause: "too long".into() };

@@ -7,6 +7,7 @@ mod contract;
 mod definitions;
 mod examples;
 mod exits;
+mod faults;
 mod generated;
 mod hardware;
 mod images;
