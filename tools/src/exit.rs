@@ -311,8 +311,8 @@ impl From<fpga_hal::Error> for Failure {
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
         use fpga_driver::Error::{
-            BadArgument, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers, Refused,
-            Removed, TableFull, Timeout,
+            BadArgument, Board, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers,
+            Refused, Removed, TableFull, Timeout,
         };
         match error {
             Refused(refusal) => refusal.into(),
@@ -328,6 +328,7 @@ impl From<fpga_driver::Error> for Failure {
             | TableFull { .. }
             | Mismatch { .. }
             | BadArgument { .. }
+            | Board { .. }
             | HostMemoryUnbound { .. }
             | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
             Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod boards;
 mod calibrations;
 mod contract;
 mod definitions;
@@ -66,6 +67,8 @@ fn command(arguments: &[&str]) -> Command {
     // No cards of the machine that the tests run on.
     // No files in the machine's shared memory either.
     command.env("FPGACTL_STATS_DIR", "none");
+    // No board files of the machine.
+    command.env("FPGACTL_BOARDS", "/nowhere");
     command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
 }
