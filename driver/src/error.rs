@@ -32,6 +32,14 @@ pub enum Error {
         /// Where the walk of the list ended, and why.
         looked: String,
     },
+    /// The board file that a user has named is for another board.
+    #[error("{name}: the named board file is for another board: {why}")]
+    Board {
+        /// The function.
+        name: String,
+        /// What differs.
+        why: String,
+    },
     /// The card's registers or its instruction word are of a version this driver does not know.
     #[error("{name}: {what} is {found:#x}, and this driver knows {known:#x}")]
     Version {

@@ -72,6 +72,7 @@
 #![deny(missing_docs)]
 
 pub mod alveo;
+pub mod board;
 mod card;
 pub mod channel;
 mod cluster;
@@ -94,6 +95,7 @@ pub mod trace;
 mod transport;
 pub mod xdma;
 
+pub use board::Feed;
 pub use card::Card;
 pub use card::resident::Resident;
 pub use cluster::Cluster;
@@ -124,6 +126,5 @@ pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
-pub use shell::Feed;
 pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
 pub use transport::card_ring::RingWindow;

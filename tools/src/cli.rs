@@ -62,6 +62,22 @@ pub(crate) struct Cli {
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_STATS_DIR", default_value = "/dev/shm", hide = true)]
     pub(crate) stats_dir: PathBuf,
 
+    /// Use this board file, or board of this project, for all functions
+    /// (docs/boards.md)
+    #[arg(long, global = true, value_name = "FILE|NAME", hide = true)]
+    pub(crate) board: Option<String>,
+
+    /// Read board files in this directory
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "FPGACTL_BOARDS",
+        default_value = "/etc/fpga/boards.d",
+        hide = true
+    )]
+    pub(crate) board_dir: PathBuf,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }

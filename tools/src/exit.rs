@@ -311,8 +311,8 @@ impl From<fpga_hal::Error> for Failure {
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
         use fpga_driver::Error::{
-            BadArgument, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers, Refused,
-            Removed, TableFull, Timeout,
+            BadArgument, Board, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers,
+            Refused, Removed, TableFull, Timeout,
         };
         match error {
             Refused(refusal) => refusal.into(),
@@ -328,6 +328,7 @@ impl From<fpga_driver::Error> for Failure {
             | TableFull { .. }
             | Mismatch { .. }
             | BadArgument { .. }
+            | Board { .. }
             | HostMemoryUnbound { .. }
             | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
             Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),
@@ -460,6 +461,45 @@ mod tests {
             assert_eq!((failure.exit, failure.rank, failure.instruction), (expected, Some(2), Some(1)));
             assert!(failure.message.contains(&status.to_string()), "{}", failure.message);
         }
+    }
+
+    /// Every error bit of an engine's channel, of partial reconfiguration and of the FPGA's configuration logic.
+    #[test]
+    fn every_error_bit_of_a_shell_ends_the_command() {
+        use fpga_driver::{alveo, dfl, xdma};
+
+        let name = || "card 0".to_owned();
+        let bits = |all: u64| (0..64).map(|bit| 1 << bit).filter(move |bit| all & bit != 0);
+        let mut texts = std::collections::BTreeSet::new();
+        let mut check = |failure: Failure| {
+            assert_eq!(failure.exit, Exit::Failed, "{failure:?}");
+            assert!(texts.insert(failure.text()), "two errors are told alike: {}", failure.text());
+        };
+        let behind_a_card = |error: xdma::Error| exit_of(fpga_driver::Error::from(error));
+        for bit in bits(fpga_regs::xdma::Status::FAILURES.bits().into()) {
+            for direction in xdma::Direction::ALL {
+                let error = || xdma::Error::Failed {
+                    channel: xdma::ChannelName { function: name(), direction, number: 0 },
+                    completed: 2,
+                    descriptors: 3,
+                    address: 4096,
+                    status: fpga_regs::xdma::Status::from_bits_retain(bit as u32),
+                };
+                check(error().into());
+                assert_eq!(behind_a_card(error()), Exit::Failed);
+            }
+        }
+        for bit in bits(0x7f) {
+            check(dfl::Error::Failed { name: name(), pushed: 1, total: 2, errors: bit }.into());
+        }
+        for (bit, _) in fpga_regs::hwicap::words::ERRORS {
+            check(alveo::Error::Failed { name: name(), errors: 1 << bit }.into());
+        }
+        let channel = || xdma::ChannelName { function: name(), direction: xdma::Direction::H2c, number: 0 };
+        let waited = std::time::Duration::from_secs(1);
+        let late = || xdma::Error::TimedOut { channel: channel(), completed: 0, descriptors: 1, waited };
+        assert_eq!([exit_of(late()), behind_a_card(late())], [Exit::Timeout; 2]);
+        assert_eq!(exit_of(xdma::Error::Stuck { channel: channel(), completed: 0, descriptors: 1 }), Exit::Failed);
     }
 
     #[test]

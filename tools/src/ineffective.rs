@@ -30,7 +30,7 @@ pub(crate) fn check(cli: &Cli, matches: &ArgMatches) -> Result<()> {
 
 fn rules(cli: &Cli) -> Rules {
     let no_cards = |why: &str| vec![("cards", why.to_owned())];
-    let no_machine = |why: &str| vec![("cards", why.to_owned()), ("sysfs_root", why.to_owned())];
+    let no_machine = |why: &str| ["cards", "sysfs_root", "board", "board_dir"].map(|id| (id, why.to_owned())).to_vec();
     match &cli.command {
         Command::List(_) if cli.cards.is_some() => {
             vec![("all", "--cards or FPGACTL_CARDS selects the cards".to_owned())]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::Cli;
 use crate::exit::Result;
-use crate::{control_info, output, readings, size};
+use crate::{boards, control_info, output, readings, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -247,7 +247,10 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
     }
     match printed.readings.as_slice() {
         [one] => text = text + "\n" + &readings::text(one),
-        several => text += &readings::alarms(several),
+        several => {
+            let files = several.first().map(|first| format!("\nboard file {}\n", boards::name(first.board_file())));
+            text = text + &files.unwrap_or_default() + &readings::alarms(several);
+        }
     }
     text
 }

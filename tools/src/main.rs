@@ -6,6 +6,7 @@ mod asm;
 mod atomic_file;
 mod bench;
 mod bind;
+mod boards;
 mod calibrate;
 mod calibration;
 mod cards;
@@ -103,6 +104,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    boards::read(cli)?;
     match &cli.command {
         Command::List(arguments) => list::run(cli, arguments),
         Command::Info(cli::Info { address: Some(address) }) => function_info::run(cli, *address),

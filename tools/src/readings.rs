@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::Result;
-use crate::output;
+use crate::{boards, output};
 
 /// Of a card that is nothing else to this program.
 #[derive(JsonSchema, Serialize)]
@@ -23,6 +23,8 @@ pub(crate) struct Described {
     rows: Vec<Row>,
     board: Vec<Entry>,
     failures: Vec<Failed>,
+    /// What the board files say of the function.
+    board_file: boards::Described,
     #[serde(skip)]
     has_parts: bool,
 }
@@ -79,11 +81,17 @@ pub(crate) fn describe(function: &Function) -> Result<Described> {
             .into_iter()
             .map(|(part, error)| Failed { part, message: error.to_string() })
             .collect(),
+        board_file: boards::describe(function)?,
         has_parts,
     })
 }
 
 impl Described {
+    /// Returns what the board files say of the function.
+    pub(crate) fn board_file(&self) -> &boards::Described {
+        &self.board_file
+    }
+
     /// Returns whether more than every PCIe function has was read.
     pub(crate) fn has_parts(&self) -> bool {
         self.has_parts || !self.failures.is_empty()
@@ -132,7 +140,7 @@ pub(crate) fn text(readings: &Described) -> String {
     for Failed { part, message } in &readings.failures {
         text += &format!("{part}: {message}\n");
     }
-    text
+    text + "\n" + &boards::text(&readings.board_file)
 }
 
 /// Returns a line for each reading of several cards that is not as it should be.

@@ -131,6 +131,30 @@ fn bit_files_that_make_no_sense_are_refused() {
     }
 }
 
+/// What ends early or has a flipped bit is read or refused; what is read lies inside of the file.
+#[test]
+fn damaged_gbs_and_bit_files_are_read_or_refused() {
+    for file in [gbs(DESCRIPTION, &[7; 32]), bit()] {
+        assert!(matches!(Image::parse(&file).unwrap().format(), Format::Gbs | Format::Bit));
+        let inside = |data: &[u8], part: &[u8]| {
+            data.as_ptr_range().start <= part.as_ptr() && part.as_ptr_range().end <= data.as_ptr_range().end
+        };
+        let check = |data: &[u8]| match Image::parse(data) {
+            Ok(Image::Gbs(gbs)) => assert!(inside(data, gbs.bitstream) && !gbs.bitstream.is_empty()),
+            Ok(Image::Bit(bit)) => assert!(inside(data, bit.stream) && !bit.stream.is_empty()),
+            Ok(_) | Err(_) => {}
+        };
+        for end in 0..file.len() {
+            check(&file[..end]);
+        }
+        for bit in 0..8 * file.len() {
+            let mut damaged = file.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            check(&damaged);
+        }
+    }
+}
+
 #[test]
 fn other_files_are_raw() {
     let stream = [&[0xff; 100][..], &[0xaa, 0x99, 0x55, 0x66]].concat();

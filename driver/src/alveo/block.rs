@@ -1,4 +1,4 @@
-//! A block of registers in the user BAR.
+//! A block of registers in a BAR.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub(super) struct Block {
     function: Function,
     name: Arc<str>,
     /// Offset of the block in the BAR.
-    start: u32,
+    start: u64,
 }
 
 impl Block {
-    /// Returns the block of `bytes` bytes at `start` of the user BAR.
-    pub(super) fn new(user_bar: &Window, function: &Function, start: u32, bytes: u32) -> Result<Self> {
+    /// Returns the block of `bytes` bytes at `start` of a BAR.
+    pub(super) fn new(bar: &Window, function: &Function, start: u64, bytes: u32) -> Result<Self> {
         let name: Arc<str> = function.identity().name.as_str().into();
-        let window = user_bar.slice(start.into(), bytes.into()).map_err(|error| bus_error(&name, error))?;
+        let window = bar.slice(start, bytes.into()).map_err(|error| bus_error(&name, error))?;
         Ok(Block { window, function: function.clone(), name, start })
     }
 
@@ -45,7 +45,9 @@ impl Block {
         let value = self.read_any(register)?;
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| bus_error(&self.name, error))?;
-            return Err(CardError::AllOnes { name: self.name(), register: self.start + register }.into());
+            return Err(
+                CardError::AllOnes { name: self.name(), register: (self.start as u32).wrapping_add(register) }.into()
+            );
         }
         Ok(value)
     }

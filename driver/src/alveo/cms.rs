@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use fpga_hal::Function;
-use fpga_regs::alveo;
 use fpga_regs::cms::{
     BOARD_ADDRESSES, BOARD_INFO, BOARD_NUMBERS, BOARD_TEXTS, CLEAR_ERROR, CONTROL, ERROR, FEATURES, ID, ID_VALUE, MAP,
     MAP_BYTES, MESSAGE_BYTES, MESSAGE_FAILED, NO_MAILBOX, OPCODE_SHIFT, REQUEST, RESET, RUNS, SENSOR_STEP, SENSORS,
@@ -15,7 +14,8 @@ use fpga_regs::sensor::Sensor;
 
 use crate::alveo::block::Block;
 use crate::alveo::error::{Error, Result};
-use crate::alveo::shell::user_bar;
+use crate::alveo::shell::Shell;
+use crate::board::BlockKind;
 use crate::deadline::Deadline;
 
 /// Time limit for the firmware to get ready: forty times what PG348 says.
@@ -51,9 +51,9 @@ impl Cms {
     /// # Errors
     /// [`Error::NoShell`], [`Error::NoManagement`], [`Error::TimedOut`]; the bus's.
     pub(crate) fn start(function: &Function) -> Result<Self> {
-        let window = user_bar(function)?;
-        let whole = Block::new(&window, function, alveo::CMS, WINDOW_BYTES)?;
-        let map = Block::new(&window, function, alveo::CMS + MAP, MAP_BYTES)?;
+        let shell = Shell::find(function)?;
+        let whole = shell.block(BlockKind::Cms, 0, WINDOW_BYTES)?;
+        let map = shell.block(BlockKind::Cms, MAP, MAP_BYTES)?;
         if whole.read(RESET)? & RUNS == 0 {
             whole.write(RESET, RUNS)?;
         }

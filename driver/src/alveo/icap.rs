@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use fpga_hal::{Function, Window};
-use fpga_regs::alveo;
 use fpga_regs::hwicap::{
     ABORT, BLOCK_BYTES, CLEAR, CONTROL, DONE, END_OF_STARTUP, FIFO_WORDS, OCCUPANCY, READ, READ_FIFO, RESET, SIZE,
     STATUS, VACANCY, WRITE, WRITE_FIFO, words,
@@ -13,6 +11,8 @@ use fpga_regs::hwicap::{
 
 use crate::alveo::block::Block;
 use crate::alveo::error::{Error, Result};
+use crate::alveo::shell::Shell;
+use crate::board::BlockKind;
 
 /// Time limit of one operation of the port: it takes a word in a cycle.
 const OPERATION: Duration = Duration::from_secs(1);
@@ -24,8 +24,8 @@ const VACANCY_MAX: u32 = 4 * FIFO_WORDS;
 pub(super) struct Icap(Block);
 
 impl Icap {
-    pub(super) fn new(user_bar: &Window, function: &Function) -> Result<Self> {
-        Ok(Icap(Block::new(user_bar, function, alveo::HWICAP, BLOCK_BYTES)?))
+    pub(super) fn of(shell: &Shell) -> Result<Self> {
+        Ok(Icap(shell.block(BlockKind::Hwicap, 0, BLOCK_BYTES)?))
     }
 
     /// Ends whatever an earlier user has left under way.

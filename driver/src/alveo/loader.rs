@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use fpga_hal::{Claim, Function};
-use fpga_regs::alveo;
 use fpga_regs::decoupler::{BLOCK_BYTES, CONTROL, CUT_OFF, DEVICE, INTERFACE_0, LOGIC_0, MAGIC, MAGIC_VALUE, STATUS};
 use fpga_regs::hwicap::words;
 
 use crate::alveo::block::Block;
 use crate::alveo::error::{Error, Result};
 use crate::alveo::icap::Icap;
-use crate::alveo::shell::user_bar;
+use crate::alveo::shell::Shell;
+use crate::board::BlockKind;
 use crate::sequencer::block::bus_error;
 
 /// Time limit for the decoupler: it acts within cycles.
@@ -62,14 +62,14 @@ impl Loader {
     pub fn open(function: Function) -> Result<Self> {
         let name = function.identity().name.clone();
         let claim = function.claim().map_err(|error| bus_error(&name, error))?;
-        let window = user_bar(&function)?;
-        let decoupler = Block::new(&window, &function, alveo::DECOUPLER, BLOCK_BYTES)?;
+        let shell = Shell::find(&function)?;
+        let decoupler = shell.block(BlockKind::Decoupler, 0, BLOCK_BYTES)?;
         let magic = decoupler.read(MAGIC)?;
         if magic != MAGIC_VALUE {
             let looked = format!("{magic:#010x} where the decoupler is; expected the letters DCPL");
             return Err(Error::NoShell { name, looked });
         }
-        Ok(Loader { icap: Icap::new(&window, &function)?, decoupler, _claim: claim })
+        Ok(Loader { icap: Icap::of(&shell)?, decoupler, _claim: claim })
     }
 
     /// Returns the id of the interface that images must be made for.

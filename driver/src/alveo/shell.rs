@@ -1,33 +1,64 @@
-//! What tells that a card has this project's shell.
+//! What tells that a card has this project's shell, and where its board file has the shell's parts.
 
-use fpga_hal::{BarIndex, Function, Window};
+use std::sync::Arc;
+
+use fpga_hal::Function;
 use fpga_regs::feature_list::CARD_GUID;
-use fpga_regs::xdma::{USER_BAR, USER_BAR_BYTES};
 
+use crate::alveo::block::Block;
 use crate::alveo::error::{Error, Result};
+use crate::board::{self, BlockKind, BoardFunction};
+use crate::error::Error as CardError;
 use crate::feature_list::{self, Walk};
 use crate::sequencer::block::bus_error;
 use crate::xdma;
 
-/// Returns the user BAR of a function with this project's shell: AMD's engine is there, and the user BAR begins with the feature list
-/// of an accelerator with this project's GUID. The function's ids do not count.
-///
-/// # Errors
-/// [`Error::NoShell`]; the bus's.
-pub(super) fn user_bar(function: &Function) -> Result<Window> {
-    let name = function.identity().name.clone();
-    let none = |looked| Error::NoShell { name: name.clone(), looked };
-    if !xdma::has_engine(function)? {
-        return Err(none("it has no XDMA engine".to_owned()));
+/// A function with this project's shell, or one that a board file says has parts of it.
+#[derive(Debug)]
+pub(super) struct Shell {
+    function: Function,
+    board: Arc<BoardFunction>,
+}
+
+impl Shell {
+    /// Looks at what is behind a function. If its board file places a feature list, that must be of an accelerator with this project's
+    /// GUID, behind AMD's engine: ids alone do not tell. A board file without a list is for one shell only, and is believed.
+    ///
+    /// # Errors
+    /// [`Error::NoShell`]; the bus's.
+    pub(super) fn find(function: &Function) -> Result<Self> {
+        let name = function.identity().name.clone();
+        let board = board::of(function).map_err(|why| CardError::Board { name: name.clone(), why })?;
+        let none = |looked| Error::NoShell { name: name.clone(), looked };
+        let found = Shell { function: function.clone(), board: Arc::clone(&board) };
+        let Some(list) = board.block(BlockKind::FeatureList) else { return Ok(found) };
+        if !xdma::has_engine(function)? {
+            return Err(none("it has no XDMA engine".to_owned()));
+        }
+        if function.bar(list.bar).is_none() {
+            return Err(none(format!("it has no {}, where its feature list would be", list.bar)));
+        }
+        let window = function.window(list.bar).map_err(|error| bus_error(&name, error))?;
+        match Walk::new(&window, list.offset).next() {
+            Some(Ok(feature)) if feature.guid == Some(CARD_GUID) => Ok(found),
+            Some(Ok(feature)) => Err(none(format!("its feature list begins with a feature of type {}", feature.kind))),
+            Some(Err(feature_list::Error::List(looked))) => Err(none(looked)),
+            Some(Err(feature_list::Error::Bus(error))) => Err(bus_error(&name, error).into()),
+            None => Err(none("it has no feature list".to_owned())),
+        }
     }
-    let bar = BarIndex::new(USER_BAR).filter(|bar| function.bar(*bar).is_some_and(|bar| bar.bytes >= USER_BAR_BYTES));
-    let Some(bar) = bar else { return Err(none(format!("BAR{USER_BAR} has fewer than {USER_BAR_BYTES:#x} bytes"))) };
-    let window = function.window(bar).map_err(|error| bus_error(&name, error))?;
-    match Walk::new(&window, 0).next() {
-        Some(Ok(feature)) if feature.guid == Some(CARD_GUID) => Ok(window),
-        Some(Ok(feature)) => Err(none(format!("its user BAR begins with a feature of type {}", feature.kind))),
-        Some(Err(feature_list::Error::List(looked))) => Err(none(looked)),
-        Some(Err(feature_list::Error::Bus(error))) => Err(bus_error(&name, error).into()),
-        None => Err(none("its user BAR has no feature list".to_owned())),
+
+    /// Returns `bytes` bytes at `offset` of a part.
+    ///
+    /// # Errors
+    /// [`Error::NoShell`] if the board file does not place the part; the bus's.
+    pub(super) fn block(&self, kind: BlockKind, offset: u32, bytes: u32) -> Result<Block> {
+        let name = &self.function.identity().name;
+        let Some(place) = self.board.block(kind) else {
+            let looked = format!("its board file, {}, has no block {}", self.board.board, kind.name());
+            return Err(Error::NoShell { name: name.clone(), looked });
+        };
+        let window = self.function.window(place.bar).map_err(|error| bus_error(name, error))?;
+        Block::new(&window, &self.function, place.offset + u64::from(offset), bytes)
     }
 }

@@ -16,6 +16,7 @@ use fpga_hal::{BusKind, Claim, DmaBuffer, Function};
 use fpga_regs::bits::Features;
 use fpga_regs::{pci, sequencer};
 
+use crate::board::{self, BoardFunction, Feed};
 use crate::card::communicator_table::{Entries, Spent};
 use crate::card::windows::OpenWindows;
 use crate::deadline::Deadline;
@@ -28,7 +29,7 @@ use crate::queue::{QueuePair, check};
 use crate::sequencer::block::{Block, bus_error};
 use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
-use crate::shell::{self, Feed, Shell};
+use crate::shell::{self, Shell};
 use crate::stats::publication::{Identity, Publication};
 use crate::transport::card_ring::RingWindow;
 
@@ -72,7 +73,15 @@ impl Card {
     /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
-        Card::open_on(function, None)
+        Card::open_given(function, None, None)
+    }
+
+    /// As [`open`](Card::open), with what a board file says of the function.
+    ///
+    /// # Errors
+    /// As [`open`](Card::open); [`Error::BadCapability`] if the sequencer does not announce that it can be fed as the file says.
+    pub fn open_on_board(function: Function, board: &BoardFunction) -> Result<Card> {
+        Card::open_given(function, Some(board), None)
     }
 
     /// As [`open`](Card::open), for a card whose sequencer can be fed from its own memory, and which does not say where: a board
@@ -82,28 +91,32 @@ impl Card {
     /// As [`open`](Card::open); [`Error::BadCapability`] if the card does not announce such rings; [`Error::BadArgument`] if
     /// the window is not aligned.
     pub fn open_with_card_ring(function: Function, window: RingWindow) -> Result<Card> {
-        Card::open_on(function, Some(window))
+        Card::open_given(function, None, Some(window))
     }
 
-    fn open_on(function: Function, rings: Option<RingWindow>) -> Result<Card> {
-        Card::set_up(function.clone(), rings).map_err(|error| match removed_or(&function, error) {
+    fn open_given(function: Function, board: Option<&BoardFunction>, rings: Option<RingWindow>) -> Result<Card> {
+        Card::set_up(function.clone(), board, rings).map_err(|error| match removed_or(&function, error) {
             // The ids tell which card it is instead.
             Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
         })
     }
 
-    fn set_up(function: Function, rings: Option<RingWindow>) -> Result<Card> {
+    fn set_up(function: Function, board: Option<&BoardFunction>, rings: Option<RingWindow>) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
-        let Found { bar, list, offset, start } = discover::find_sequencer(&function)?;
+        let board = match board {
+            Some(board) => Arc::new(board.clone()),
+            None => board::of(&function).map_err(|why| Error::Board { name: name.to_string(), why })?,
+        };
+        let Found { bar, list, offset, start } = discover::find_on(&function, &board)?;
         let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        let mut shell = Shell::probe(&function, (bar, start, &list), &block, described.features, rings)?;
+        let mut shell = Shell::probe((&function, &board), (bar, start, &list), &block, described.features, rings)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
         let (transport, depth) = shell.transport(&function, &block, depth_max)?;

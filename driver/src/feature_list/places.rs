@@ -2,8 +2,9 @@
 
 use fpga_hal::{BarIndex, Function, config};
 use fpga_regs::dfl::{fme, port};
-use fpga_regs::feature_list::{START, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
+use fpga_regs::feature_list::{TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
 
+use crate::board::{self, BlockKind, BoardFunction};
 use crate::feature_list::error::Error;
 use crate::feature_list::walk::{Walk, read_u64};
 
@@ -16,15 +17,21 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// Returns where the lists of `function` begin: where Intel's capability in its configuration space says, or else at the beginning
-/// of BAR 0 and where the ports of its management engine are.
+/// Returns where the lists of `function` begin: where Intel's capability in its configuration space says, or else where its board file
+/// has the first, at the beginning of BAR 0 unless it says otherwise, and where the ports of its management engine are.
 ///
 /// # Errors
-/// [`Error::List`] for a capability or a port with an impossible place, and for a function without BAR 0; the bus's.
+/// [`Error::List`] for a capability or a port with an impossible place, and for a function without that BAR; the bus's.
 pub fn places(function: &Function) -> Result<Vec<Place>, Error> {
-    match capability(function)? {
-        Some(capability) => from_capability(function, capability),
-        None => from_bar_0(function),
+    places_on(function, &*board::of(function).map_err(Error::List)?)
+}
+
+/// As [`places`], on a board.
+pub(crate) fn places_on(function: &Function, board: &BoardFunction) -> Result<Vec<Place>, Error> {
+    match (capability(function)?, board.block(BlockKind::FeatureList)) {
+        (Some(capability), _) => from_capability(function, capability),
+        (None, Some(list)) => from_first(function, list.bar, list.offset),
+        (None, None) => Err(Error::List(format!("board {} has no block feature-list", board.board))),
     }
 }
 
@@ -33,8 +40,8 @@ pub fn places(function: &Function) -> Result<Vec<Place>, Error> {
 ///
 /// # Errors
 /// As [`places`].
-pub(crate) fn places_with_accelerators(function: &Function) -> Result<Vec<Place>, Error> {
-    let mut places = places(function)?;
+pub(crate) fn places_with_accelerators(function: &Function, board: &BoardFunction) -> Result<Vec<Place>, Error> {
+    let mut places = places_on(function, board)?;
     for index in 0..places.len() {
         let Place { bar, offset } = places[index];
         let window = function.window(bar)?;
@@ -91,16 +98,17 @@ fn from_capability(function: &Function, capability: u16) -> Result<Vec<Place>, E
     Ok(places)
 }
 
-fn from_bar_0(function: &Function) -> Result<Vec<Place>, Error> {
-    let first = place(function, 0, START.into(), "the list")?;
+fn from_first(function: &Function, bar: BarIndex, offset: u64) -> Result<Vec<Place>, Error> {
+    let first = place(function, bar.index() as u32, offset, "the list")?;
     let window = function.window(first.bar)?;
     let mut places = vec![first];
     let Some(feature) = Walk::new(&window, first.offset).next().transpose()? else { return Ok(places) };
-    if (feature.kind, feature.id) != (TYPE_FIU, fme::ID) || window.len() < u64::from(fme::PORT_3) + 8 {
+    let last_port = first.offset + u64::from(fme::PORT_3) + 8;
+    if (feature.kind, feature.id) != (TYPE_FIU, fme::ID) || window.len() < last_port {
         return Ok(places);
     }
     for offset in [fme::PORT_0, fme::PORT_1, fme::PORT_2, fme::PORT_3].map(u64::from) {
-        let port = read_u64(&window, offset)?;
+        let port = read_u64(&window, first.offset + offset)?;
         let bar = fme::port_bar(port);
         if port & fme::PORT_IMPLEMENTED != 0 && bar != fme::PORT_IN_THIS_LIST {
             places.push(place(function, bar, fme::port_offset(port), "a port")?);

@@ -9,6 +9,7 @@ use fpga_regs::bits::Features;
 use fpga_regs::feature_list::SEQUENCER_GUID;
 use fpga_regs::sequencer as registers;
 
+use crate::board::{self, BlockKind, BoardFunction};
 use crate::error::{Error, Result};
 use crate::feature_list::{self, Place};
 use crate::sequencer::block::{ALL_ONES, Block, bus_error};
@@ -39,8 +40,8 @@ pub struct Found {
     pub start: u64,
 }
 
-/// Finds the sequencer of a function: in the lists at the beginning of BAR 0 and where Intel's capability or the ports of a
-/// management engine say, and in the accelerators' behind the ports.
+/// Finds the sequencer of a function: where its board file has it, or else in its [feature lists](crate::feature_list::places), and in the
+/// accelerators' behind the ports.
 ///
 /// The lists are not trusted: every link is checked, and a walk ends after
 /// [`HEADERS_MAX`](fpga_regs::feature_list::HEADERS_MAX) headers.
@@ -49,13 +50,26 @@ pub struct Found {
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(function: &Function) -> Result<Found> {
+    let board = board::of(function).map_err(|why| Error::Board { name: function.identity().name.clone(), why })?;
+    find_on(function, &board)
+}
+
+/// As [`find_sequencer`], on a board.
+pub(crate) fn find_on(function: &Function, board: &BoardFunction) -> Result<Found> {
     let name = &function.identity().name;
+    if let Some(block) = board.block(BlockKind::Sequencer) {
+        // What is there tells whether it is one.
+        let window = function.window(block.bar).map_err(|error| bus_error(name, error))?;
+        let rest = window.len().saturating_sub(block.offset);
+        let list = window.slice(block.offset, rest).map_err(|error| bus_error(name, error))?;
+        return Ok(Found { bar: block.bar, list, offset: 0, start: block.offset });
+    }
     let refused = |error| match error {
         feature_list::Error::List(looked) => Error::NoSequencer { name: name.clone(), looked },
         feature_list::Error::Bus(error) => bus_error(name, error),
     };
     let mut looked = Vec::new();
-    for Place { bar, offset: start } in feature_list::places_with_accelerators(function).map_err(refused)? {
+    for Place { bar, offset: start } in feature_list::places_with_accelerators(function, board).map_err(refused)? {
         let window = function.window(bar).map_err(|error| bus_error(name, error))?;
         let list = window.slice(start, window.len() - start).map_err(|error| bus_error(name, error))?;
         match feature_list::find_block(&list, SEQUENCER_GUID, registers::BLOCK_BYTES) {

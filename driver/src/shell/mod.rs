@@ -7,7 +7,10 @@
 //! |---|---|---|---|
 //! | masters the bus (HOST_RING) | host memory | copy instructions | its own vector |
 //! | masters nothing (CARD_RING), and its feature list describes memory for rings | that memory | AMD's DMA engine, found by its identifiers | one of the engine's for user logic |
-//! | announces CARD_RING, and a board description says where | the memory that it names | copy instructions | its own vector |
+//! | announces CARD_RING, and a board file places memory that an engine reaches | that memory | AMD's DMA engine | one of the engine's |
+//! | announces CARD_RING, and a board file or a caller says where | the memory that it names | copy instructions | its own vector |
+//!
+//! If the board file says how the sequencer is to be fed, a sequencer that does not announce that is refused.
 
 mod ring_memory;
 
@@ -15,6 +18,7 @@ use cmdseq::{Capabilities, instruction};
 use fpga_hal::{BarIndex, Function, Interrupt, InterruptKind, Window};
 use fpga_regs::bits::Features;
 
+use crate::board::{BlockKind, BoardFunction, Feed};
 use crate::error::{Error, Result};
 use crate::sequencer::block::Block;
 use crate::shell::ring_memory::RingMemory;
@@ -29,29 +33,6 @@ use crate::xdma::Engine;
 const DEPTH_MAX: u32 = 1024;
 /// Entries of a ring in memory of the shell, which has other uses: few that are stored by hand.
 const CARD_DEPTH_MAX: u32 = 128;
-
-/// How instructions reach a sequencer, and how its completions come back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feed {
-    /// Rings in host memory. An instruction costs no read of a register, and one write for the doorbell of as many as are submitted.
-    HostRing,
-    /// Rings on the card, filled by the host's writes; completions are copied to host memory by the shell's engine. No read of a
-    /// register.
-    CardRing,
-    /// Rings on the card, filled by the host's writes and read by its reads.
-    Registers,
-}
-
-impl Feed {
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Feed::HostRing => "host ring",
-            Feed::CardRing => "card ring",
-            Feed::Registers => "registers",
-        }
-    }
-}
 
 /// The shell of one card.
 #[derive(Debug)]
@@ -68,14 +49,14 @@ enum Kind {
     /// A board description says where rings are.
     Described(RingWindow),
     /// The sequencer is behind a DMA engine.
-    Engine { engine: Box<Engine>, rings: RingMemory },
+    Engine { engine: Box<Engine>, rings: RingMemory, reads_bar: bool },
 }
 
 impl Shell {
-    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. `given`: what a board description
-    /// says of its rings. Channels of an engine are stopped, and the function masters the bus afterwards.
+    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. `given`: what the
+    /// caller says of its rings. Channels of an engine are stopped, and the function masters the bus afterwards.
     pub(crate) fn probe(
-        function: &Function,
+        (function, board): (&Function, &BoardFunction),
         (bar, start, list): (BarIndex, u64, &Window),
         block: &Block,
         features: Features,
@@ -87,6 +68,16 @@ impl Shell {
             value: features.bits(),
             expected,
         };
+        let features = match board.feed {
+            None => features,
+            Some(Feed::HostRing) => features - Features::CARD_RING,
+            Some(Feed::CardRing | Feed::Registers) => features - Features::HOST_RING,
+        };
+        if board.feed.is_some() && !features.intersects(Features::HOST_RING | Features::CARD_RING) {
+            return Err(bad("a sequencer that is fed as its board file says"));
+        }
+        let placed = board.block(BlockKind::RingMemory).and_then(RingMemory::placed);
+        let given = given.or(placed.filter(|rings| rings.engine.is_none()).map(|rings| rings.window));
         let masters = || function.set_bus_master(true).map_err(|error| block.bus(error));
         if let Some(window) = given {
             if !features.contains(Features::CARD_RING) {
@@ -99,15 +90,20 @@ impl Shell {
             masters()?;
             return Ok(Shell { kind: Kind::Master, ring_feature: Features::HOST_RING });
         }
-        let rings = match features.contains(Features::CARD_RING) {
-            true => RingMemory::find(list, (bar, start), block.name())?,
-            false => None,
+        let rings = match (features.contains(Features::CARD_RING), placed) {
+            (true, Some(placed)) => Some(placed),
+            // A sequencer that a board file places is in no list, and so is what describes its rings.
+            (true, None) if board.block(BlockKind::Sequencer).is_none() => {
+                RingMemory::find(list, (bar, start), block.name())?
+            }
+            _ => None,
         };
         let Some(rings) = rings else {
             return Err(bad("a sequencer with rings in host memory, or in memory that its feature list describes"));
         };
         let engine = Box::new(Engine::of_card(function.clone())?);
-        Ok(Shell { kind: Kind::Engine { engine, rings }, ring_feature: Features::CARD_RING })
+        let reads_bar = board.feed == Some(Feed::Registers);
+        Ok(Shell { kind: Kind::Engine { engine, rings, reads_bar }, ring_feature: Features::CARD_RING })
     }
 
     /// Returns what the sequencer must go on to announce.
@@ -134,7 +130,7 @@ impl Shell {
             Kind::Described(window) => {
                 Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))
             }
-            Kind::Engine { engine, rings } => {
+            Kind::Engine { engine, rings, reads_bar } => {
                 let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?.in_shell();
                 let used = ring.bytes();
                 let rest = rings.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
@@ -149,8 +145,9 @@ impl Shell {
                 let window = function.window(rings.window.bar).map_err(|error| block.bus(error))?;
                 let window = window.slice(rings.window.offset + used, rest).map_err(|error| block.bus(error))?;
                 let mut ring = ring.beside(Scratchpad::new(block, window, rings.window.address + used));
-                if let Some(reader) = engine.take_reader()? {
-                    let address = rings.engine + ring.completions();
+                let reader = if *reads_bar { None } else { engine.take_reader()? };
+                if let Some((reader, base)) = reader.zip(rings.engine) {
+                    let address = base + ring.completions();
                     let fetched = FetchedRing::new(block, function.domain(), reader, address, ring.depth())?;
                     ring = ring.fetched_by(fetched);
                 }
@@ -175,7 +172,7 @@ impl Shell {
             Kind::Engine { .. } => function.enable_interrupts_of(InterruptKind::Msix, 1),
         };
         let interrupts = interrupts.map_err(|error| block.bus(error))?;
-        if let Kind::Engine { engine, rings: RingMemory { interrupt: Some(line), .. } } = &self.kind {
+        if let Kind::Engine { engine, rings: RingMemory { interrupt: Some(line), .. }, .. } = &self.kind {
             engine.route_user_interrupt(*line)?;
         }
         interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {

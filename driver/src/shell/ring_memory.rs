@@ -5,6 +5,7 @@ use fpga_regs::card_ring as registers;
 use fpga_regs::feature_list::CARD_RING_GUID;
 use fpga_regs::xdma::USER_INTERRUPTS;
 
+use crate::board::{Block, Rings};
 use crate::error::{Error, Result};
 use crate::feature_list;
 use crate::sequencer::block::bus_error;
@@ -20,13 +21,20 @@ pub(super) struct RingMemory {
     pub(super) window: RingWindow,
     /// Its bytes.
     pub(super) bytes: u64,
-    /// Its address on the engine's bus.
-    pub(super) engine: u64,
+    /// Its address on the engine's bus; `None` if no engine reaches it.
+    pub(super) engine: Option<u64>,
     /// The interrupt of user logic that the sequencer raises, if any.
     pub(super) interrupt: Option<u32>,
 }
 
 impl RingMemory {
+    /// Returns the memory as a board file places it; `None` of other blocks.
+    pub(super) fn placed(block: &Block) -> Option<Self> {
+        let Rings { sequencer, engine, interrupt } = block.rings?;
+        let window = RingWindow { bar: block.bar, offset: block.offset, address: sequencer };
+        Some(RingMemory { window, bytes: block.bytes, engine, interrupt })
+    }
+
     /// Finds the description in the feature list that begins at `start` of `bar`, and checks it. `Ok(None)`: there is none.
     pub(super) fn find(list: &Window, (bar, start): (BarIndex, u64), name: &str) -> Result<Option<Self>> {
         let offset = match feature_list::find_block(list, CARD_RING_GUID, registers::BLOCK_BYTES) {
@@ -70,6 +78,6 @@ impl RingMemory {
             line => return bad("INTERRUPT of the ring memory", line, "an interrupt of user logic, or 0xff"),
         };
         let window = RingWindow { bar, offset: start + u64::from(offset), address };
-        Ok(Some(RingMemory { window, bytes: bytes.into(), engine, interrupt }))
+        Ok(Some(RingMemory { window, bytes: bytes.into(), engine: Some(engine), interrupt }))
     }
 }

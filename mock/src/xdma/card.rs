@@ -72,6 +72,8 @@ pub(super) struct Card {
     /// Card memory whose slave answers with errors.
     pub(super) bad_slaves: Vec<Range<u64>>,
     pub(super) misanswers: Misanswers,
+    /// Most descriptors of a fetch.
+    pub(super) fetch_max: u32,
     pub(super) violations: Vec<Violation>,
     pub(super) fetches: Fetches,
 }
@@ -127,6 +129,7 @@ impl Card {
             hangs: false,
             bad_slaves: Vec::new(),
             misanswers: Misanswers::default(),
+            fetch_max: u32::MAX,
             violations: Vec::new(),
             fetches: Fetches::default(),
         }

@@ -68,7 +68,8 @@ impl Card {
             return true;
         }
         let Some(run) = &mut channel.run else { return false };
-        let count = if has_credits { run.block_left.min(channel.credits) } else { run.block_left };
+        let allowed = if has_credits { channel.credits } else { u32::MAX };
+        let count = run.block_left.min(allowed).min(self.fetch_max);
         if is_halted || count == 0 {
             return false;
         }

@@ -136,6 +136,11 @@ impl XdmaCards {
         self.at(number, |card| card.misanswers.plant(before, misanswer));
     }
 
+    /// Has the channels fetch at most `most` descriptors at a time, however many are adjacent.
+    pub fn shorten_fetches(&self, number: u32, most: u32) {
+        self.at(number, |card| card.fetch_max = most.max(1));
+    }
+
     /// Has the next `words` words that the host stores in the rings arrive behind the next write to the sequencer's registers, as if
     /// they went through masters that keep no order. Only with a fabric.
     pub fn delay_words(&self, number: u32, words: u32) {

@@ -1,6 +1,7 @@
 //! The documentation: its pictures are drawn from their text, its links lead somewhere, and the book has all pages.
 #![forbid(unsafe_code)]
 
+mod faults;
 mod links;
 mod overview;
 
@@ -63,6 +64,20 @@ fn every_link_leads_somewhere() {
     }
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
     assert!(count > 100, "only {count} links found");
+}
+
+#[test]
+fn every_test_of_the_table_of_faults_exists() {
+    let rows = faults::rows(&fs::read_to_string(root().join("docs/faults.md")).unwrap());
+    assert!(rows.len() >= 40, "{} faults", rows.len());
+    for (place, row) in rows.iter().enumerate() {
+        assert_eq!(row.number, place + 1, "rows are numbered");
+        assert!(!row.tests.is_empty(), "row {} names no test", row.number);
+        for (file, test) in &row.tests {
+            let text = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(faults::has_test(&text, test), "row {}: {file} has no test {test}", row.number);
+        }
+    }
 }
 
 #[test]

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::xdma::{Completion, Direction, Engine, Error, Piece};
+use fpga_hal::BarIndex;
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_regs::xdma::Status;
 
 use crate::registers::Raw;
 use crate::{MEMORY, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
+
+/// COMMAND of configuration space, and its bit for memory accesses.
+const COMMAND: u16 = 0x04;
+const MEMORY_SPACE: u16 = 0b10;
 
 const BOTH: [Completion; 2] = [Completion::Poll, Completion::Interrupt];
 
@@ -171,6 +176,60 @@ fn a_removed_card_is_gone() {
         let error = engine.write(0, &[1; 100]).unwrap_err();
         assert!(matches!(error, Error::Card(CardError::Removed { .. })), "{error}");
     }
+}
+
+/// A core may fetch fewer descriptors than are adjacent.
+#[test]
+fn fetches_of_few_descriptors_change_nothing() {
+    for completion in BOTH {
+        for most in [1, 3, 17, 63] {
+            let cards = XdmaCards::new(1, shape(2, 2));
+            let mut engine = open(&cards, completion);
+            cards.shorten_fetches(0, most);
+            cards.fetches(0);
+            let pieces: Vec<Piece> = (0..20).flat_map(|n| pieces(&engine, 40_960 * n)).collect();
+            engine.transfer_both(&pieces, &pieces).unwrap();
+            let fetches = cards.fetches(0);
+            assert_eq!(fetches.iter().map(|fetch| fetch.count).max(), Some(most));
+            assert_eq!(fetches.iter().map(|fetch| fetch.count).sum::<u32>(), 400);
+            round_trip(&mut engine, &cards, 0x5001, 300_000);
+        }
+    }
+}
+
+/// Somebody turns the function's memory off: reads give all-ones, and nothing waits for them.
+#[test]
+fn a_function_that_decodes_no_memory_is_an_error_until_it_does() {
+    for completion in BOTH {
+        let cards = XdmaCards::new(1, shape(1, 1));
+        let mut engine = open(&cards, completion);
+        engine.set_timeout(SHORT);
+        let command = engine.function().config_read_u16(COMMAND).unwrap();
+        engine.function().config_write_u16(COMMAND, command & !MEMORY_SPACE).unwrap();
+        let error = engine.write(0, &[1; 100]).unwrap_err();
+        assert!(matches!(error, Error::Card(CardError::AllOnes { .. })), "{error:?}");
+        engine.function().config_write_u16(COMMAND, command).unwrap();
+        engine.set_timeout(PATIENCE);
+        engine.reset().unwrap();
+        round_trip(&mut engine, &cards, 0x5001, 70_000);
+    }
+}
+
+/// A message that never comes costs time and nothing else.
+#[test]
+fn interrupts_that_are_lost_change_nothing() {
+    let cards = XdmaCards::new(1, shape(1, 1));
+    let mut engine = open(&cards, Completion::Interrupt);
+    let dma = engine.function().window(BarIndex::new(2).unwrap()).unwrap();
+    // CHANNEL_ENABLE_CLEAR.
+    dma.write_u32(0x2018, !0).unwrap();
+    round_trip(&mut engine, &cards, 0x1003, 5000);
+    // The vectors' masks, in the table of messages.
+    dma.write_u32(0x2014, 0b11).unwrap();
+    for vector in 0..32 {
+        dma.write_u32(0x800c + 16 * vector, 1).unwrap();
+    }
+    round_trip(&mut engine, &cards, 0x1003, 5000);
 }
 
 #[test]

@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod boards;
 mod calibrations;
 mod contract;
 mod definitions;
 mod examples;
 mod exits;
+mod faults;
 mod generated;
 mod hardware;
 mod images;
@@ -66,6 +68,8 @@ fn command(arguments: &[&str]) -> Command {
     // No cards of the machine that the tests run on.
     // No files in the machine's shared memory either.
     command.env("FPGACTL_STATS_DIR", "none");
+    // No board files of the machine.
+    command.env("FPGACTL_BOARDS", "/nowhere");
     command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
 }

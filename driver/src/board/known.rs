@@ -1,0 +1,100 @@
+//! The boards that a process knows.
+
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use fpga_hal::Function;
+
+use crate::board::description::{Board, BoardFunction, Ids};
+
+/// The board files of this project. The last is for functions of which no other has the ids.
+const FILES: [(&str, &str); 6] = [
+    ("alveo-xdma.toml", include_str!("../../boards/alveo-xdma.toml")),
+    ("s10-dfl.toml", include_str!("../../boards/s10-dfl.toml")),
+    ("s10-pac.toml", include_str!("../../boards/s10-pac.toml")),
+    ("mock.toml", include_str!("../../boards/mock.toml")),
+    ("bittware-520n.toml", include_str!("../../boards/bittware-520n.toml")),
+    ("any.toml", include_str!("../../boards/any.toml")),
+];
+
+static BUILT_IN: LazyLock<Vec<Board>> = LazyLock::new(|| {
+    let parse = |(file, text): (&str, &str)| match Board::parse(file, text) {
+        Ok(board) => board,
+        // A test reads them all.
+        Err(error) => unreachable!("{error}"),
+    };
+    FILES.map(parse).into()
+});
+
+/// The boards that a user adds, once for a process.
+static ADDED: OnceLock<Added> = OnceLock::new();
+
+#[derive(Debug)]
+struct Added {
+    named: Option<Board>,
+    others: Vec<Board>,
+}
+
+/// Error of [`use_boards`]: the process has boards already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the boards of a process are set once")]
+pub struct AlreadyUsed;
+
+/// Returns the board files of this project.
+pub fn built_in() -> &'static [Board] {
+    &BUILT_IN
+}
+
+/// Has this process use `others` before the board files of this project, and for all functions `named`, if a user has named one. Call it
+/// before the first card is opened.
+///
+/// # Errors
+/// [`AlreadyUsed`] on a second call.
+pub fn use_boards(named: Option<Board>, others: Vec<Board>) -> Result<(), AlreadyUsed> {
+    ADDED.set(Added { named, others }).map_err(|_| AlreadyUsed)
+}
+
+/// Returns what the board files know of `function`: of the board that a user has named, or else of the first whose ids and BARs are the
+/// function's, or else of the last, `any`.
+///
+/// # Errors
+/// Why the named board is not the function's.
+pub fn of(function: &Function) -> Result<Arc<BoardFunction>, String> {
+    let added = ADDED.get();
+    if let Some(named) = added.and_then(|added| added.named.as_ref()) {
+        return of_named(named, function);
+    }
+    let ids = (function.identity().vendor, function.identity().device);
+    let is_its = |of: &&BoardFunction| match &of.ids {
+        Ids::Any => true,
+        Ids::These(these) => these.contains(&ids),
+    };
+    let boards = added.map_or(&[][..], |added| &added.others).iter().chain(built_in());
+    let mut last = None;
+    for of in boards.flat_map(|board| &board.functions).filter(is_its) {
+        if of.misfit(function).is_none() {
+            return Ok(Arc::new(of.clone()));
+        }
+        last = Some(of);
+    }
+    // Whoever looks for something in it says which BAR is missing.
+    last.map(|of| Arc::new(of.clone())).ok_or_else(|| "no board file is for any function".to_owned())
+}
+
+/// Returns what the board that a user has named says of `function`.
+fn of_named(board: &Board, function: &Function) -> Result<Arc<BoardFunction>, String> {
+    let identity = function.identity();
+    let ids = (identity.vendor, identity.device);
+    let mut why = format!("it is not for functions {:04x}:{:04x}", ids.0, ids.1);
+    for of in &board.functions {
+        let is_its = match &of.ids {
+            Ids::Any => true,
+            Ids::These(these) => these.is_empty() || these.contains(&ids),
+        };
+        match of.misfit(function) {
+            _ if !is_its => {}
+            None => return Ok(Arc::new(of.clone())),
+            Some(misfit) => why = misfit,
+        }
+    }
+    Err(format!("{} ({}): {why}", board.name, board.file))
+}

@@ -1,0 +1,146 @@
+//! Board files: those that a user adds, and what `info` shows of the one that is used.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use fpga_driver::board::{self, Board};
+use fpga_hal::Function;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cli::{Cli, Command};
+use crate::exit::{Exit, Failure, Result};
+use crate::{input_file, output};
+
+/// Most bytes of a board file.
+const BYTES_MAX: u64 = 1 << 20;
+/// How names of board files end.
+const EXTENSION: &str = "toml";
+
+/// What `info` shows of a board file.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Described {
+    name: String,
+    role: &'static str,
+    feed: Option<&'static str>,
+    blocks: Vec<Placed>,
+}
+
+#[derive(JsonSchema, Serialize)]
+struct Placed {
+    kind: &'static str,
+    bar: usize,
+    offset: u64,
+    bytes: u64,
+    basis: &'static str,
+    source: String,
+}
+
+/// Reads the board files that this user has added, and has the driver use them.
+pub(crate) fn read(cli: &Cli) -> Result<()> {
+    if !opens_functions(&cli.command) {
+        return Ok(());
+    }
+    let named = cli.board.as_deref().map(named).transpose()?;
+    let others = in_directory(&cli.board_dir)?;
+    if named.is_none() && others.is_empty() {
+        return Ok(());
+    }
+    board::use_boards(named, others).map_err(|error| Failure::chain(Exit::Failed, &error))
+}
+
+/// Whether a command may open a function. The others do not fail for a board file that is wrong.
+fn opens_functions(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::List(_)
+            | Command::Asm(_)
+            | Command::Disasm(_)
+            | Command::Top(_)
+            | Command::Tune(_)
+            | Command::Stats(_)
+            | Command::Metrics(_)
+            | Command::Route { .. }
+            | Command::Mock { .. }
+            | Command::Schema(_)
+            | Command::Completions { .. }
+            | Command::ManPages(_)
+    )
+}
+
+/// Returns the board that `--board` names: a file, or a name of a board file of this project.
+fn named(name: &str) -> Result<Board> {
+    let path = Path::new(name);
+    if name.contains('/') || path.extension().is_some_and(|extension| extension == EXTENSION) {
+        return parse(path);
+    }
+    let boards = board::built_in();
+    boards.iter().find(|board| board.name == name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = boards.iter().map(|board| board.name.as_str()).collect();
+        Failure::usage(format!("unknown board {name:?}: expected a file, or one of {}", names.join(", ")))
+    })
+}
+
+/// Reads the board files in a directory, by name; none if there is no such directory.
+fn in_directory(directory: &Path) -> Result<Vec<Board>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::file(directory, &error)),
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>();
+    let mut paths = paths.map_err(|error| Failure::file(directory, &error))?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    paths.sort();
+    paths.iter().map(|path| parse(path)).collect()
+}
+
+fn parse(path: &Path) -> Result<Board> {
+    let (file, _) = input_file::open(path)?;
+    let mut text = String::new();
+    match file.take(BYTES_MAX + 1).read_to_string(&mut text) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(Failure::refused(format!("{}: no text in UTF-8", path.display())));
+        }
+        Err(error) => return Err(Failure::file(path, &error)),
+    }
+    Board::parse(&path.display().to_string(), &text).map_err(|error| Failure::refused(error.to_string()))
+}
+
+/// Returns what the board files say of a function.
+pub(crate) fn describe(function: &Function) -> Result<Described> {
+    let found = board::of(function)
+        .map_err(|why| Failure::from(fpga_driver::Error::Board { name: function.identity().name.clone(), why }))?;
+    let placed = |block: &board::Block| Placed {
+        kind: block.kind.name(),
+        bar: block.bar.index(),
+        offset: block.offset,
+        bytes: block.bytes,
+        basis: block.basis.name(),
+        source: block.source.clone(),
+    };
+    Ok(Described {
+        name: found.board.to_string(),
+        role: found.role.name(),
+        feed: found.feed.map(board::Feed::name),
+        blocks: found.blocks.iter().map(placed).collect(),
+    })
+}
+
+/// Returns the name for people, and what it is for.
+pub(crate) fn name(of: &Described) -> String {
+    let feed = of.feed.map(|feed| format!(", fed by {feed}")).unwrap_or_default();
+    format!("{} (function of role {}{feed})", of.name, of.role)
+}
+
+/// Returns the text for people.
+pub(crate) fn text(of: &Described) -> String {
+    let heading = ["BLOCK", "BAR", "OFFSET", "BASIS", "SOURCE"].map(str::to_owned).to_vec();
+    let row = |one: &Placed| {
+        let at = format!("{:#x}", one.offset);
+        vec![one.kind.to_owned(), one.bar.to_string(), at, one.basis.to_owned(), one.source.clone()]
+    };
+    let rows: Vec<_> = std::iter::once(heading).chain(of.blocks.iter().map(row)).collect();
+    format!("board file {}\n{}", name(of), output::table(&rows))
+}

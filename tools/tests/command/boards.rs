@@ -1,0 +1,122 @@
+//! Board files of a user: which one is used, and what is refused.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::{command, json, run, stdout};
+
+/// The board file of Alveo cards, with one part changed.
+fn alveo(from: &str, to: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver/boards/alveo-xdma.toml");
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{from}");
+    text.replace(from, to)
+}
+
+/// The board that `info` names for one card, and the offset of card management.
+fn used(printed: &Value) -> (String, Option<u64>) {
+    let file = match &printed["readings"] {
+        Value::Array(cards) => &cards[0]["board_file"],
+        one => &one["board_file"],
+    };
+    let cms = file["blocks"].as_array().unwrap().iter().find(|block| block["kind"] == "cms");
+    (file["name"].as_str().unwrap().to_owned(), cms.map(|cms| cms["offset"].as_u64().unwrap()))
+}
+
+#[test]
+fn info_names_the_board_file_of_each_mock() {
+    for (cards, board) in [
+        ("mock:optweb:2", "mock"),
+        ("mock:alveo-xdma:2/1", "alveo-xdma"),
+        ("mock:s10-dfl:2/1", "s10-dfl"),
+        ("mock:s10-dfl:2/1.control", "s10-dfl"),
+        ("mock:s10-pac:2/0", "s10-pac"),
+    ] {
+        assert_eq!(used(&json(&["info", "--cards", cards])).0, board, "{cards}");
+        assert!(stdout(&["info", "--cards", cards]).contains(&format!("\nboard file {board} (function of role ")));
+    }
+    let text = stdout(&["info", "--cards", "mock:alveo-xdma:1"]);
+    assert!(text.contains("\ncms           0    0x80000  choice  this project; AMD PG348"), "{text}");
+}
+
+#[test]
+fn a_named_board_wins_over_a_directory_and_that_over_this_projects() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    fs::write(file("b.toml"), alveo("name = \"alveo-xdma\"", "name = \"lab\"")).unwrap();
+    fs::write(file("c.toml"), alveo("name = \"alveo-xdma\"", "name = \"third\"")).unwrap();
+    fs::write(file("read.me"), "no board file").unwrap();
+    let info = |more: &[&str], boards: &Path| {
+        let arguments = [&["info", "--json", "--cards", "mock:alveo-xdma:1"], more].concat();
+        let output = command(&arguments).env("FPGACTL_BOARDS", boards).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        used(&serde_json::from_slice(&output.stdout).unwrap())
+    };
+    assert_eq!(info(&[], Path::new("/nowhere")), ("alveo-xdma".to_owned(), Some(0x8_0000)));
+    assert_eq!(info(&[], directory.path()).0, "lab");
+    let named = file("c.toml");
+    assert_eq!(info(&["--board", named.to_str().unwrap()], directory.path()).0, "third");
+    assert_eq!(info(&["--board", "any"], directory.path()), ("any".to_owned(), None));
+}
+
+/// Card management where there is none: the file says where to look, and the card decides.
+#[test]
+fn a_wrong_place_is_told_by_the_card() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("moved.toml");
+    fs::write(&path, alveo("offset = 0x80000", "offset = 0xc0000")).unwrap();
+    let output = run(&["selftest", "mock:alveo-xdma:1", "--json", "--board", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failed: Vec<&Value> =
+        printed["checks"].as_array().unwrap().iter().filter(|check| check["ok"] == false).collect();
+    assert_eq!(failed.len(), 1, "{printed}");
+    assert!(failed[0]["found"].as_str().unwrap().starts_with("cms: "), "{}", failed[0]);
+}
+
+#[test]
+fn wrong_files_are_refused_by_line_and_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("board.toml");
+    let shown = path.to_str().unwrap();
+    for (text, why) in [
+        (
+            alveo("offset = 0x20000", "offset = 0x10100"),
+            "block decoupler has 0x40 bytes at 0x10100 of BAR0, where block hwicap is",
+        ),
+        (
+            alveo("offset = 0x80000", "offset = 0xf0000"),
+            "block cms: 0x40000 bytes at 0xf0000 of BAR0, which has 0x100000 bytes",
+        ),
+        (alveo("kind = \"cms\"", "kind = \"qdma\""), "unknown variant `qdma`"),
+        (alveo("basis = \"choice\"", "certain = true"), "unknown field `certain`"),
+        (alveo("role = \"card\"", "role = \"card\"\nfeed = \"mailbox\""), "unknown variant `mailbox`"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let output = run(&["info", "--cards", "mock:alveo-xdma:1", "--board", shown]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{error}");
+        assert!(error.starts_with(&format!("fpgactl: {shown}, line ")) && error.contains(why), "{error}");
+        // In a directory too, but not for what opens no card.
+        let by_directory = |arguments: &[&str]| {
+            command(arguments).env("FPGACTL_BOARDS", directory.path()).output().unwrap().status.code()
+        };
+        assert_eq!(by_directory(&["info", "--cards", "mock:optweb:2"]), Some(7));
+        assert_eq!(by_directory(&["schema"]), Some(0));
+    }
+    for (board, code, why) in [
+        ("nothing", 2, "unknown board \"nothing\": expected a file, or one of alveo-xdma, s10-dfl,"),
+        ("/nowhere/board.toml", 4, "/nowhere/board.toml: "),
+        ("s10-pac", 7, "it is not for functions 10ee:903f"),
+        ("bittware-520n", 1, "but must be"),
+    ] {
+        let output = run(&["coll", "barrier", "--cards", "mock:alveo-xdma:2", "--board", board]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(why), "{board}: {error}");
+    }
+    let output = run(&["asm", "--board", "any", "x.seq"]);
+    assert_eq!(output.status.code(), Some(2));
+}
