@@ -40,6 +40,7 @@ pub(crate) struct Statistics {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Printed<'a> {
     schema: &'static str,
     rank: u32,
@@ -49,6 +50,7 @@ struct Printed<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PrintedCommunicator<'a> {
     name: &'a str,
     size: u32,
@@ -56,6 +58,7 @@ struct PrintedCommunicator<'a> {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PrintedRow<'a> {
     op: &'a str,
     offloaded: u64,
@@ -157,5 +160,29 @@ mod tests {
         let text = statistics.report(Format::Text, "MPICH", (0, 4), 300_000);
         assert!(text.contains("MPI_COMM_WORLD, 4 ranks\n"), "{text}");
         assert!(text.contains("2 offloaded, 32 B, host 6.0 us, cards 2.0 us; 1 passed through: datatype"), "{text}");
+    }
+
+    /// The schema is of these types, and what is printed is valid by it.
+    #[test]
+    fn the_schema_is_of_the_report() {
+        let settings = schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<Printed<'_>>();
+        schema.insert("title".into(), "fpga-mpi.stats/1".into());
+        *schema.pointer_mut("/properties/schema").unwrap() = serde_json::json!({ "const": "fpga-mpi.stats/1" });
+        let printed = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schemas/fpga-mpi.stats-1.json");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &printed).unwrap();
+        }
+        assert!(printed == std::fs::read_to_string(path).unwrap(), "{path} differs (UPDATE=1 writes it)");
+        let mut statistics = Statistics::default();
+        let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
+        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.passed(&world, "iallreduce", Reason::NonBlocking);
+        let report = statistics.report(Format::Json, "MPICH", (0, 4), 300_000);
+        let report = serde_json::from_str(&report).unwrap();
+        let validator = jsonschema::draft202012::new(schema.as_value()).unwrap();
+        assert!(validator.is_valid(&report), "{report}");
+        assert!(!validator.is_valid(&serde_json::json!({ "schema": "fpga-mpi.stats/1" })));
     }
 }

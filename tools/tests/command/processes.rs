@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::served::Served;
+use crate::traces::File;
 use crate::{command, json, run};
 
 /// Longer than anything here takes on a busy machine.
@@ -235,5 +236,21 @@ fn arrays_are_those_of_one_process() {
         let (one, several) = (path(&format!("one-{rank}.npy")), path(&format!("several-{rank}.npy")));
         assert_eq!(fs::read(one).unwrap(), fs::read(&several).unwrap());
         assert!(printed.contains(&several), "{printed}");
+    }
+}
+
+/// Each rank writes what it and its card did, to a file with its number.
+#[test]
+fn every_rank_has_a_trace() {
+    let served = Served::new(&["mock:optweb:2"]);
+    let cards = served.all();
+    let job = Job::new(2);
+    let path = job.directory.path().join("trace.pftrace").to_str().unwrap().to_owned();
+    let outputs = job.run(|_| words(&["allgather", "--bytes", "4KiB", "--cards", &cards, "--trace", &path]));
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let trace = File::open(job.directory.path().join(format!("trace-{rank}.pftrace")));
+        assert_eq!((trace.count("wait"), trace.count("allgather")), (1, 1));
+        assert!(trace.count("clock") >= 1);
     }
 }

@@ -30,7 +30,7 @@ impl Span {
 }
 
 /// A file, with what holds of every file checked: all tracks exist, spans are closed and contain each other.
-struct File {
+pub(crate) struct File {
     spans: Vec<Span>,
     /// Values by track.
     values: BTreeMap<String, Vec<i64>>,
@@ -39,7 +39,7 @@ struct File {
 }
 
 impl File {
-    fn open(path: impl AsRef<Path>) -> Self {
+    pub(crate) fn open(path: impl AsRef<Path>) -> Self {
         let bytes = std::fs::read(path).unwrap();
         assert_eq!(whole_packets(&bytes), bytes.len());
         Self::of(&bytes)
@@ -83,7 +83,7 @@ impl File {
         self.spans.iter().filter(move |span| span.name == name)
     }
 
-    fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.named(name).count()
     }
 }
