@@ -14,6 +14,7 @@
 
 mod cables;
 mod collective;
+mod fft;
 mod tables;
 mod torus;
 mod torus3;
@@ -24,6 +25,7 @@ pub use collective::{
     Route, RouteKind, RoutedCollective, RoutedTables, RoutingReport, ScheduledCollective, Start, TreeAlgorithm,
     VerifyError, compile, verify,
 };
+pub use fft::{FftAxis, FftMapping, FftMappingError, FftPlace, FftTransfer};
 pub use tables::{RouteError, Tables};
 pub use torus::{Torus, TorusError};
 pub use torus3::{Torus3, Torus3Error};

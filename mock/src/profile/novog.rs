@@ -40,6 +40,32 @@ pub struct Profile {
     pub seed: u64,
 }
 
+/// Cores in the user logic of each card that transform lines of a 3-D FFT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FftCores {
+    /// Their clock.
+    pub hertz: u64,
+    /// Cores of a card. Those that have no line in a phase are idle.
+    pub count: u32,
+}
+
+impl FftCores {
+    /// Sixteen cores (table 6.4) at 150 MHz (section 3.4.6).
+    pub const fn published() -> Self {
+        FftCores { hertz: 150_000_000, count: 16 }
+    }
+
+    /// Returns how many cores for lines of this length fit a card (table 6.3); 0 without a published number.
+    pub const fn most(side: u32) -> u32 {
+        match side {
+            16 => 75,
+            32 | 64 => 41,
+            128 | 256 => 31,
+            _ => 0,
+        }
+    }
+}
+
 impl Profile {
     /// Links of the Interlaken PHY, with measured jitter.
     pub const fn published() -> Self {
@@ -61,6 +87,11 @@ impl Profile {
     /// The same with links of SerialLite III, whose jitter is not published.
     pub const fn serial_lite() -> Self {
         Profile { link_ps: 307_000, sampling: Sampling::Fixed, ..Profile::published() }
+    }
+
+    /// The same with buffers for the corner turns of an FFT of 128 x 128 x 128 points on 4 x 4 x 4 cards.
+    pub const fn fft() -> Self {
+        Profile { input_packets: 8_192, ..Profile::published() }
     }
 
     /// Returns every component with its source.

@@ -1,11 +1,14 @@
-//! Novo-G#: statically scheduled routers, and links with measured jitter.
+//! Novo-G#: statically scheduled routers, links with measured jitter, and the 3-D FFT on them.
 
+mod fft;
 mod link;
 mod network;
 mod router;
 pub mod wormhole;
 
-pub use crate::profile::novog::{Profile, Sampling};
+pub use crate::profile::novog::{FftCores, Profile, Sampling};
+pub use fft::{Fft3d, FftError, FftMissing, FftOutcome, FftPhase, FftStall, FftTurn};
 pub use link::LinkTimes;
-pub use network::{Injection, LoadError, Network, Outcome};
+pub use network::{Garbled, Injection, LoadError, Network, Outcome};
 pub use router::{Delivery, Payload};
+pub use rustfft::num_complex::Complex32;

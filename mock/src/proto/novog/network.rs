@@ -41,6 +41,32 @@ impl<F: Fn(usize, u32, u32) -> Payload> Injection for F {
     }
 }
 
+/// What the users' logic on the cards does.
+pub(super) trait UserLogic {
+    /// Inputs that each router has for it.
+    fn inputs(&self) -> usize;
+
+    /// Gives `send` what each node sends in a cycle: node, input, packet. An input takes one packet in a cycle, in order.
+    fn run(&mut self, cycle: u64, send: impl FnMut(u32, usize, Packet));
+
+    /// Takes what a node got.
+    fn receive(&mut self, delivery: Delivery);
+
+    /// Returns whether it has something to do, without anything new from the network.
+    fn is_busy(&self) -> bool;
+}
+
+/// A bit error on a link: whose checksum is wrong, the receiver drops without notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Garbled {
+    /// The sender.
+    pub from: u32,
+    /// The receiver, its neighbour.
+    pub to: u32,
+    /// Packets that the sender's links to the receiver carry before.
+    pub after: u64,
+}
+
 /// What a run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -54,6 +80,8 @@ pub struct Outcome {
     pub lost: u64,
     /// Packets without entry in a table.
     pub stray: u64,
+    /// Packets dropped because of a bit error.
+    pub garbled: u64,
     /// Packets on links.
     pub hops: u64,
 }
@@ -68,12 +96,13 @@ pub struct Network {
     torus: Torus3,
     active: Option<RoutedTables>,
     staged: Option<RoutedTables>,
+    garbled: Option<Garbled>,
 }
 
 impl Network {
     /// Returns a network without tables.
     pub fn new(profile: Profile, torus: Torus3) -> Self {
-        Network { profile, torus, active: None, staged: None }
+        Network { profile, torus, active: None, staged: None, garbled: None }
     }
 
     /// Verifies tables and writes them to the bank that is not in use, of all cards.
@@ -103,13 +132,25 @@ impl Network {
         Ok(())
     }
 
+    /// Plants a bit error in each run.
+    pub fn garble(&mut self, garbled: Garbled) {
+        self.garbled = Some(garbled);
+    }
+
     /// Runs all collectives of the tables in use: every node sends a packet in each cycle, until it has sent all of its.
     /// Packet by packet, collectives follow each other in the order of their list. `None` without tables.
     pub fn run(&self, injection: &impl Injection) -> Option<Outcome> {
+        let mut batch = Batch { packets: packets(self.active.as_ref()?, injection), deliveries: Vec::new() };
+        let outcome = self.run_with(&mut batch)?;
+        let deliveries = batch.deliveries;
+        Some(Outcome { cycles: deliveries.iter().map(|one| one.cycle).max().unwrap_or(0), deliveries, ..outcome })
+    }
+
+    /// Runs logic on the cards until nothing is left to do. `None` without tables. The outcome has neither cycles nor deliveries.
+    pub(super) fn run_with(&self, logic: &mut impl UserLogic) -> Option<Outcome> {
         let tables = self.active.as_ref()?;
         let hertz = NonZeroU64::new(self.profile.router_hertz)?;
-        let mut fabric = Fabric::new(self.profile, tables);
-        fabric.inject(injection);
+        let mut fabric = Fabric::new(self.profile, tables, logic, self.garbled);
         let mut region = Region::new(Clock::new(hertz, 0), [Routers]);
         let mut next = region.wake(0);
         while let Some(at) = next {
@@ -119,115 +160,169 @@ impl Network {
     }
 }
 
+/// Returns the packets of each node, in the order in which it sends them.
+fn packets(tables: &RoutedTables, injection: &impl Injection) -> Vec<(u32, Packet)> {
+    let mut all = Vec::new();
+    let packets = |one: &cmdseq::routing::ScheduledCollective| one.collective.packets;
+    let most = tables.collectives.iter().map(packets).max().unwrap_or(0);
+    for packet in 0..most {
+        for (number, one) in tables.collectives.iter().enumerate().filter(|(_, one)| packet < packets(one)) {
+            for start in one.starts_of(packet) {
+                let payload = injection.payload(number, packet, start.node);
+                all.push((start.node, Packet { index: start.index, payload }));
+            }
+        }
+    }
+    all
+}
+
+/// Logic that has all packets from the begin on.
+struct Batch {
+    packets: Vec<(u32, Packet)>,
+    deliveries: Vec<Delivery>,
+}
+
+impl UserLogic for Batch {
+    fn inputs(&self) -> usize {
+        1
+    }
+
+    fn run(&mut self, _: u64, mut send: impl FnMut(u32, usize, Packet)) {
+        self.packets.drain(..).for_each(|(node, packet)| send(node, 0, packet));
+    }
+
+    fn receive(&mut self, delivery: Delivery) {
+        self.deliveries.push(delivery);
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.packets.is_empty()
+    }
+}
+
 /// All routers as one module: a cycle takes what arrived, then runs each router.
 struct Routers;
 
-struct Fabric<'a> {
+struct Fabric<'a, L> {
     profile: Profile,
     tables: &'a RoutedTables,
+    logic: &'a mut L,
+    /// Inputs of each router for the logic.
+    locals: usize,
     routers: Vec<Router>,
-    /// What each node has to send.
+    /// What each node has to send, by node and input.
     waiting: Vec<VecDeque<Packet>>,
     /// What is on each link, with the cycle of its arrival, by receiving node and port.
     links: Vec<VecDeque<(u64, Packet)>>,
     /// Node at the other end of each link, by node and port.
     others: Vec<Option<usize>>,
     times: LinkTimes,
-    on_links: usize,
-    deliveries: Vec<Delivery>,
+    /// The bit error to come, and packets dropped.
+    garbled: (Option<Garbled>, u64),
     hops: u64,
 }
 
-impl<'a> Fabric<'a> {
-    fn new(profile: Profile, tables: &'a RoutedTables) -> Self {
+impl<'a, L: UserLogic> Fabric<'a, L> {
+    fn new(profile: Profile, tables: &'a RoutedTables, logic: &'a mut L, garbled: Option<Garbled>) -> Self {
         let nodes = tables.torus.nodes() as usize;
         let links = nodes * Torus3::LINKS;
         let other = |link: usize| {
             tables.torus.neighbour((link / Torus3::LINKS) as u32, link % Torus3::LINKS).map(|node| node as usize)
         };
+        let locals = logic.inputs();
         Fabric {
             profile,
             tables,
-            routers: tables.nodes.iter().map(Router::new).collect(),
-            waiting: vec![VecDeque::new(); nodes],
+            logic,
+            locals,
+            routers: tables.nodes.iter().map(|tables| Router::new(tables, locals)).collect(),
+            waiting: vec![VecDeque::new(); nodes * locals],
             links: vec![VecDeque::new(); links],
             others: (0..links).map(other).collect(),
             times: LinkTimes::new(&profile, nodes, links),
-            on_links: 0,
-            deliveries: Vec::new(),
+            garbled: (garbled, 0),
             hops: 0,
-        }
-    }
-
-    fn inject(&mut self, injection: &impl Injection) {
-        let packets = |one: &cmdseq::routing::ScheduledCollective| one.collective.packets;
-        let most = self.tables.collectives.iter().map(packets).max().unwrap_or(0);
-        for packet in 0..most {
-            for (number, one) in self.tables.collectives.iter().enumerate().filter(|(_, one)| packet < packets(one)) {
-                for start in one.starts_of(packet) {
-                    let payload = injection.payload(number, packet, start.node);
-                    self.waiting[start.node as usize].push_back(Packet { index: start.index, payload });
-                }
-            }
         }
     }
 
     fn outcome(self) -> Outcome {
         Outcome {
-            cycles: self.deliveries.iter().map(|one| one.cycle).max().unwrap_or(0),
+            cycles: 0,
+            deliveries: Vec::new(),
             depth_max: self.routers.iter().map(|router| router.depth_max).max().unwrap_or(0),
             lost: self.routers.iter().map(|router| router.lost).sum(),
             stray: self.routers.iter().map(|router| router.stray).sum(),
+            garbled: self.garbled.1,
             hops: self.hops,
-            deliveries: self.deliveries,
         }
     }
 }
 
-impl Clocked<Fabric<'_>> for Routers {
-    fn consume(&mut self, cycle: Cycle, fabric: &mut Fabric<'_>) {
+impl<L: UserLogic> Clocked<Fabric<'_, L>> for Routers {
+    fn consume(&mut self, cycle: Cycle, fabric: &mut Fabric<'_, L>) {
         let cycle = cycle as u64;
-        for (node, router) in fabric.routers.iter_mut().enumerate() {
+        let Fabric { profile, logic, locals, routers, waiting, links, .. } = fabric;
+        logic.run(cycle, |node, input, packet| waiting[node as usize * *locals + input].push_back(packet));
+        for (node, router) in routers.iter_mut().enumerate() {
             for port in 0..Torus3::LINKS {
-                let link = &mut fabric.links[node * Torus3::LINKS + port];
+                let link = &mut links[node * Torus3::LINKS + port];
                 // A link brings a packet in a cycle.
                 if link.front().is_some_and(|(at, _)| *at <= cycle)
                     && let Some((_, packet)) = link.pop_front()
                 {
-                    router.receive(port, packet, fabric.profile.input_packets);
-                    fabric.on_links -= 1;
+                    router.receive(port, packet, profile.input_packets);
                 }
             }
-            if let Some(packet) = fabric.waiting[node].pop_front() {
-                router.receive(Torus3::LOCAL, packet, usize::MAX);
+            for input in 0..*locals {
+                if let Some(packet) = waiting[node * *locals + input].pop_front() {
+                    router.receive(Torus3::LINKS + input, packet, usize::MAX);
+                }
             }
         }
     }
 
-    fn produce(&mut self, cycle: Cycle, fabric: &mut Fabric<'_>) -> Option<Cycle> {
+    fn produce(&mut self, cycle: Cycle, fabric: &mut Fabric<'_, L>) -> Option<Cycle> {
         let now = cycle as u64;
-        let Fabric { profile, tables, routers, links, others, times, on_links, deliveries, hops, waiting } = fabric;
+        let Fabric { profile, tables, logic, routers, links, others, times, garbled, hops, waiting, .. } = fabric;
         for (node, router) in routers.iter_mut().enumerate().filter(|(_, router)| !router.is_empty()) {
             let left = now + SWITCH_CYCLES;
             router.run(now, &tables.nodes[node], profile.queue_packets, |port, packet| {
                 let link = node * Torus3::LINKS + port;
                 if port == Torus3::LOCAL {
-                    deliveries.push(Delivery { node: node as u32, cycle: left, payload: packet.payload });
+                    logic.receive(Delivery { node: node as u32, cycle: left, payload: packet.payload });
                 } else if let Some(to) = others[link] {
+                    *hops += 1;
+                    if is_hit(&mut garbled.0, node, to) {
+                        garbled.1 += 1;
+                        return;
+                    }
                     let queue = &mut links[to * Torus3::LINKS + (port ^ 1)];
                     let first = queue.back().map_or(now + 1, |(at, _)| at + 1);
                     // Packets keep their order. No clock is so fast that one arrives before it was sent.
                     queue.push_back((times.arrival(link, node, to, left).max(first), packet));
-                    *on_links += 1;
-                    *hops += 1;
                 }
             });
         }
-        let is_busy = routers.iter().any(|router| !router.is_empty()) || waiting.iter().any(|queue| !queue.is_empty());
+        let is_busy = logic.is_busy()
+            || routers.iter().any(|router| !router.is_empty())
+            || waiting.iter().any(|queue| !queue.is_empty());
         if is_busy {
             return Some(cycle + 1);
         }
         let next = links.iter().filter_map(|link| link.front()).map(|(at, _)| *at).min()?;
         Some(Cycle::from(next))
     }
+}
+
+/// Returns whether the bit error hits a packet between two nodes. It does so once.
+fn is_hit(error: &mut Option<Garbled>, from: usize, to: usize) -> bool {
+    let Some(garbled) = error.as_mut().filter(|one| (one.from as usize, one.to as usize) == (from, to)) else {
+        return false;
+    };
+    if garbled.after > 0 {
+        garbled.after -= 1;
+        return false;
+    }
+    *error = None;
+    true
 }

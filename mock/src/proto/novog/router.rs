@@ -1,11 +1,11 @@
-//! The router of one card: seven inputs with virtual output queues, in seven stages.
+//! The router of one card: inputs with virtual output queues, in seven stages.
 
 use std::collections::VecDeque;
 
 use cmdseq::routing::{NodeTables, RouteKind, Torus3};
 
-/// Inputs: six links, and the node itself. As many outputs.
-pub(super) const PORTS: usize = Torus3::LINKS + 1;
+/// Outputs: six links, and the node itself. Inputs: six links, and one or more of the node.
+const PORTS: usize = Torus3::LINKS + 1;
 /// IC, RL and ML, before VA.
 const LOOKUP_CYCLES: u64 = 3;
 /// SA, ReL and ReW, after VA.
@@ -54,7 +54,7 @@ struct Input {
 
 #[derive(Debug)]
 pub(super) struct Router {
-    inputs: [Input; PORTS],
+    inputs: Vec<Input>,
     /// Partial results: packets and their sum, by reduction entry.
     partial: Vec<(u8, Payload)>,
     /// Packets in all buffers and queues.
@@ -68,9 +68,10 @@ pub(super) struct Router {
 }
 
 impl Router {
-    pub(super) fn new(tables: &NodeTables) -> Self {
+    /// Returns a router with `locals` inputs of the node itself.
+    pub(super) fn new(tables: &NodeTables, locals: usize) -> Self {
         Router {
-            inputs: Default::default(),
+            inputs: (0..Torus3::LINKS + locals).map(|_| Input::default()).collect(),
             partial: vec![(0, [0; 4]); tables.reductions.len()],
             held: 0,
             depth_max: 0,
@@ -83,16 +84,17 @@ impl Router {
         self.held == 0
     }
 
-    /// Puts a packet in the buffer of an input. That of a link holds `depth` packets; there is no backpressure.
-    pub(super) fn receive(&mut self, port: usize, packet: Packet, depth: usize) {
-        let buffer = &mut self.inputs[port].buffer;
-        if port < Torus3::LINKS && buffer.len() >= depth {
+    /// Puts a packet in the buffer of an input; those after the links' are of the node itself. The buffer of a link holds `depth`
+    /// packets; there is no backpressure.
+    pub(super) fn receive(&mut self, input: usize, packet: Packet, depth: usize) {
+        let buffer = &mut self.inputs[input].buffer;
+        if input < Torus3::LINKS && buffer.len() >= depth {
             self.lost += 1;
             return;
         }
         buffer.push_back(packet);
         self.held += 1;
-        if port < Torus3::LINKS {
+        if input < Torus3::LINKS {
             self.depth_max = self.depth_max.max(buffer.len());
         }
     }
@@ -106,7 +108,7 @@ impl Router {
         mut send: impl FnMut(usize, Packet),
     ) {
         for output in 0..Torus3::LINKS {
-            let heads = (0..PORTS).filter_map(|input| Some((input, self.head(input, output, cycle)?)));
+            let heads = (0..self.inputs.len()).filter_map(|input| Some((input, self.head(input, output, cycle)?)));
             // Of equal priorities the longest-waiting one, so that none starves.
             let winner = heads.min_by_key(|(_, head)| (u8::MAX - head.priority, head.since));
             if let Some(packet) = winner.and_then(|(input, head)| self.take(input, output, head, tables)) {
@@ -114,7 +116,7 @@ impl Router {
             }
         }
         // A node can consume more than one packet in a cycle (section 5.2.2): one from each input.
-        for input in 0..PORTS {
+        for input in 0..self.inputs.len() {
             let head = self.head(input, Torus3::LOCAL, cycle);
             if let Some(packet) = head.and_then(|head| self.take(input, Torus3::LOCAL, head, tables)) {
                 send(Torus3::LOCAL, packet);
