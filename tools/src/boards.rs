@@ -58,6 +58,7 @@ fn opens_functions(command: &Command) -> bool {
             | Command::Disasm(_)
             | Command::Top(_)
             | Command::Tune(_)
+            | Command::Fft3d(_)
             | Command::Stats(_)
             | Command::Metrics(_)
             | Command::Route { .. }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod channel;
+mod fft3d;
 mod functions;
 mod image;
 mod mock;
@@ -24,6 +25,7 @@ use crate::npy::Element;
 use crate::{number, size};
 pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, MpiFpga, Novog, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
+pub(crate) use fft3d::Fft3d;
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mock::{Mock, MockImage, Serve};
@@ -142,6 +144,9 @@ pub(crate) enum Command {
     },
     /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
     Tune(Tune),
+    /// Transform a three-dimensional array on mock cards of Novo-G#
+    /// (docs/novo-g.md)
+    Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card
     Image {
         /// Subcommand

@@ -65,6 +65,7 @@ fn rules(cli: &Cli) -> Rules {
         Command::Plan(arguments) => of_operation(arguments.operation.terms.collective),
         Command::Asm(_)
         | Command::Disasm(_)
+        | Command::Fft3d(_)
         | Command::Channel { command: cli::Channel::Check(_) }
         | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }

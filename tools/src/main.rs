@@ -23,6 +23,7 @@ mod disasm;
 mod doctor;
 mod exit;
 mod expect;
+mod fft3d;
 mod fold;
 mod function_info;
 mod functions;
@@ -133,6 +134,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Channel { command: Channel::Generate(arguments) } => channel_generate::run(cli, arguments),
         Command::Route { command } => route::run(cli, command),
         Command::Tune(arguments) => tune::run(cli, arguments),
+        Command::Fft3d(arguments) => fft3d::run(cli, arguments),
         Command::Image { command: Image::Inspect(arguments) } => image::inspect::run(cli, arguments),
         Command::Image { command: Image::Load(arguments) } => image::load::run(cli, arguments),
         Command::Image { command: Image::Recover(arguments) } => image::recover::run(cli, arguments),

@@ -10,14 +10,14 @@ use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::{
     asm, bench, bind, calibration, channel, channel_generate, channel_load, coll, control_info, disasm, doctor, exit,
-    function_info, image, info, lint, list, metrics, output, plan, readings, reg, route, run_program, selftest, serve,
-    stats, topo, tune,
+    fft3d, function_info, image, info, lint, list, metrics, output, plan, readings, reg, route, run_program, selftest,
+    serve, stats, topo, tune,
 };
 
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 42] = [
+const SCHEMAS: [Entry; 43] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
     ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
     ("fpgactl.bench-coll/1", of::<bench::coll::row::Row>),
@@ -32,6 +32,7 @@ const SCHEMAS: [Entry; 42] = [
     ("fpgactl.disasm/1", of::<disasm::Printed>),
     ("fpgactl.doctor/1", of::<doctor::Printed>),
     ("fpgactl.error/1", of::<exit::Printed>),
+    ("fpgactl.fft3d/1", of::<fft3d::Printed>),
     ("fpgactl.function/1", of::<function_info::Printed>),
     ("fpgactl.image-inspect/1", of::<image::inspect::Printed>),
     ("fpgactl.image-load/1", of::<image::load::Printed>),

@@ -27,6 +27,7 @@ mod serving;
 mod sweeps;
 mod top;
 mod traces;
+mod transforms;
 #[path = "../../../hal/sysfs/tests/tree/mod.rs"]
 mod tree;
 mod tuning;

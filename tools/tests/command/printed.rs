@@ -56,6 +56,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-route-compile", &["route", "compile", "--help"]),
     ("help-route-verify", &["route", "verify", "--help"]),
     ("help-route-show", &["route", "show", "--help"]),
+    ("help-fft3d", &["fft3d", "--help"]),
+    ("fft3d", &["fft3d", "--n", "16", "--shape", "2x2x2"]),
     ("help-tune", &["tune", "--help"]),
     ("tune", &["tune", "complement", "--metric", "worst"]),
     ("tune-json", &["tune", "transpose", "--shape", "2x2x2", "--json"]),

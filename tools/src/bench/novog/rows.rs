@@ -33,7 +33,7 @@ pub(super) const NOT_REPRODUCED: [&str; 8] = [
     "ALMs of table 5.6, RPM 56177 (21 %) and OCR 40895 (16 %), and of tables 3.2 and 4.2: need the bitstream",
     "tables 5.3 and 5.4 by pattern, winners of figures 5.12 to 5.16, and table 5.5: loads and batches not stated. Tornado, 0 % as published, \
      is not: RLB sends a quarter of its packets the long way",
-    "3-D FFT of 3.86, 5.30, 9.32 and 25.72 us, and the jitter's cost: no model of the FFT",
+    "3-D FFT of 3.86, 5.30, 9.32 and 25.72 us, and the jitter's cost: not measured here, see `fpgactl fft3d`",
     "latencies on Catapult, and molecular dynamics: no models of them",
 ];
 

@@ -1,0 +1,34 @@
+//! Options of `fft3d`.
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+
+use super::shape;
+
+#[derive(Debug, Args)]
+pub(crate) struct Fft3d {
+    /// Points of a side: 16, 32, 64, 128 or 256
+    #[arg(long, value_name = "POINTS", default_value_t = 64)]
+    pub(crate) n: u32,
+
+    /// Sides of the torus, which are equal and powers of two
+    #[arg(long, value_name = "XxYxZ", default_value = "4x4x4", value_parser = shape)]
+    pub(crate) shape: [u32; 3],
+
+    /// Cores of a card that transform lines
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) cores: u32,
+
+    /// Seed of the input, of the links' latencies and of the cards' clocks
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Read the array from this .npy file: complex64, n x n x n (a random one)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Write the transformed array into this .npy file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -1,0 +1,71 @@
+//! 3-D FFTs: arrays of files, and what is refused.
+
+use std::fs;
+
+use crate::{json, run};
+
+/// A .npy file of 16 x 16 x 16 complex64: one at a point, zero elsewhere.
+fn impulse(at: usize) -> Vec<u8> {
+    let mut header = "{'descr': '<c8', 'fortran_order': False, 'shape': (16, 16, 16), }".to_owned();
+    header += &" ".repeat(117 - header.len());
+    let mut file = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), b"\n"].concat();
+    let data = file.len();
+    file.resize(data + 8 * 4096, 0);
+    file[data + 8 * at..][..4].copy_from_slice(&1f32.to_le_bytes());
+    file
+}
+
+#[test]
+fn an_impulse_is_a_wave() {
+    let directory = tempfile::tempdir().unwrap();
+    let [input, output] = ["x.npy", "y.npy"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    // The point (x, y, z) = (1, 2, 0).
+    fs::write(&input, impulse(1 + 16 * 2)).unwrap();
+    let arguments = ["fft3d", "--n", "16", "--shape", "2x2x2", "--input", &input, "--output", &output];
+    let printed = json(&arguments);
+    assert_eq!(
+        (&printed["verified"], &printed["points"], &printed["input"]),
+        (&true.into(), &16.into(), &(*input).into())
+    );
+    for turn in printed["turns"].as_array().unwrap() {
+        assert_eq!(turn["seen"], turn["expected"]);
+    }
+    let file = fs::read(&output).unwrap();
+    let data = &file[file.len() - 8 * 4096..];
+    let part = |at: usize| f64::from(f32::from_le_bytes(data[4 * at..][..4].try_into().unwrap()));
+    for at in 0..4096 {
+        let (x, y) = (at % 16, at / 16 % 16);
+        let (sin, cos) = (-std::f64::consts::TAU * (x + 2 * y) as f64 / 16.0).sin_cos();
+        let (re, im) = (part(2 * at), part(2 * at + 1));
+        assert!((re - cos).abs() < 1e-5 && (im - sin).abs() < 1e-5, "{at}: {re}, {im}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.npy");
+    let path = file.to_str().unwrap();
+    let fails = |arguments: &[&str], code: i32, message: &str| {
+        let output = run(&[&["fft3d"], arguments].concat());
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(printed.contains(message), "{printed}");
+    };
+    fails(&["--n", "48"], 7, "no core transforms lines of this length (these fit: 16, 32, 64, 128, 256)");
+    fails(&["--n", "16", "--shape", "8x8x8"], 7, "fewer lines in a direction than there are cards (these fit: 32,");
+    fails(&["--shape", "4x4x2"], 7, "expected three equal sides of 2, 4, 8 or 16 cards");
+    fails(&["--n", "128", "--cores", "32"], 7, "expected 1 to 31");
+    fails(&["--input", "/nowhere/x.npy"], 4, "/nowhere/x.npy");
+    fails(&["--cards", "mock:optweb:4"], 2, "--cards has no effect");
+    fs::write(&file, impulse(0)).unwrap();
+    fails(&["--input", path], 7, "an array of shape [16, 16, 16] (expected [64, 64, 64])");
+    fails(&["--n", "16", "--input", path, "--output", path], 7, "is also an input");
+    fs::write(&file, &impulse(0)[..1000]).unwrap();
+    fails(&["--n", "16", "--input", path], 7, "invalid .npy file");
+    fs::write(&file, "no array").unwrap();
+    fails(&["--n", "16", "--input", path], 7, "invalid .npy file");
+    let text = String::from_utf8_lossy(&impulse(0)[..128]).replace("<c8", "<f8");
+    fs::write(&file, [text.as_bytes(), &[0; 8 * 4096]].concat()).unwrap();
+    fails(&["--n", "16", "--input", path], 7, "x.npy");
+}
