@@ -70,14 +70,7 @@ fn rules(cli: &Cli) -> Rules {
         | Command::Route { .. }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
-        Command::Tune(arguments) => {
-            let mut rules = no_machine("the command uses no card");
-            if let cli::Traffic::Trace(path) = &arguments.traffic {
-                let why = format!("the trace {} has it", path.display());
-                rules.extend(["shape", "load", "flits", "packets"].map(|id| (id, why.clone())));
-            }
-            rules
-        }
+        Command::Tune(arguments) => [no_machine("the command uses no card"), of_traffic(&arguments.traffic)].concat(),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench { system }) => of_bench(system),
         Command::Top(_) => {
@@ -110,6 +103,12 @@ fn rules(cli: &Cli) -> Rules {
         }
         _ => Rules::new(),
     }
+}
+
+fn of_traffic(traffic: &cli::Traffic) -> Rules {
+    let cli::Traffic::Trace(path) = traffic else { return Rules::new() };
+    let why = format!("the trace {} has it", path.display());
+    ["shape", "load", "flits", "packets"].map(|id| (id, why.clone())).to_vec()
 }
 
 fn of_coll(arguments: &cli::Coll) -> Rules {

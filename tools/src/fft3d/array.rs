@@ -3,9 +3,9 @@
 use std::io::BufReader;
 use std::path::Path;
 
+use fpga_select::novog::Complex32;
 use npyz::{NpyFile, Order, WriterBuilder as _};
 
-use super::Point;
 use crate::atomic_file::AtomicFile;
 use crate::exit::{Exit, Failure, Result};
 use crate::input_file;
@@ -13,7 +13,7 @@ use crate::input_file;
 const TYPE: &str = "<c8";
 
 /// Returns `n` x `n` x `n` numbers with parts from -1 to 1: SplitMix64.
-pub(super) fn random(n: u32, seed: u64) -> Vec<Point> {
+pub(super) fn random(n: u32, seed: u64) -> Vec<Complex32> {
     let mut state = seed;
     let mut number = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,14 +21,14 @@ pub(super) fn random(n: u32, seed: u64) -> Vec<Point> {
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((mixed ^ mixed >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0
     };
-    (0..n.pow(3)).map(|_| Point { re: number(), im: number() }).collect()
+    (0..n.pow(3)).map(|_| Complex32 { re: number(), im: number() }).collect()
 }
 
 /// Reads an array.
 ///
 /// # Errors
 /// Exit code 7 unless the file has complex64 numbers of this shape; 4 if it cannot be opened.
-pub(super) fn read(path: &Path, n: u32) -> Result<Vec<Point>> {
+pub(super) fn read(path: &Path, n: u32) -> Result<Vec<Complex32>> {
     let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
     let (file, _) = input_file::open(path)?;
     let array = NpyFile::new(BufReader::new(file)).map_err(|error| refuse(format!("invalid .npy file: {error}")))?;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, n: u32) -> Result<Vec<Point>> {
 }
 
 /// Writes an array.
-pub(super) fn write(path: &Path, n: u32, points: &[Point]) -> Result<()> {
+pub(super) fn write(path: &Path, n: u32, points: &[Complex32]) -> Result<()> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{}: {error}", path.display()));
     let mut file = AtomicFile::create(path)?;
     let shape = [u64::from(n); 3];

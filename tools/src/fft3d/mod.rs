@@ -4,7 +4,7 @@ mod array;
 mod reference;
 
 use cmdseq::routing::{FftAxis, FftMapping, Torus3};
-use fpga_select::novog::{self, Complex32, FftCores, FftError, FftOutcome, Profile};
+use fpga_select::novog::{self, FftCores, FftError, FftOutcome, Profile};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -178,6 +178,3 @@ fn text(printed: &Printed) -> String {
     }
     text
 }
-
-/// A complex number of the cards.
-type Point = Complex32;

@@ -1,12 +1,11 @@
 //! The same transform in double precision, and how far single precision may be from it.
 
+use fpga_select::novog::Complex32;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex64;
 
-use super::Point;
-
 /// Returns the distance of `output` from the transform of `input`, in the 2-norm, relative to that.
-pub(super) fn error(n: u32, input: &[Point], output: &[Point]) -> f64 {
+pub(super) fn error(n: u32, input: &[Complex32], output: &[Complex32]) -> f64 {
     let right = transform(n as usize, input);
     let off: f64 = output.iter().zip(&right).map(|(found, right)| (wide(*found) - right).norm_sqr()).sum();
     let norm: f64 = right.iter().map(Complex64::norm_sqr).sum();
@@ -23,12 +22,12 @@ pub(super) fn bound(n: u32) -> f64 {
     levels / (1.0 - levels)
 }
 
-fn wide(one: Point) -> Complex64 {
+fn wide(one: Complex32) -> Complex64 {
     Complex64 { re: one.re.into(), im: one.im.into() }
 }
 
 /// Transforms all lines along the last axis, and rotates the axes, three times.
-fn transform(n: usize, input: &[Point]) -> Vec<Complex64> {
+fn transform(n: usize, input: &[Complex32]) -> Vec<Complex64> {
     let line = FftPlanner::new().plan_fft_forward(n);
     let mut values: Vec<Complex64> = input.iter().copied().map(wide).collect();
     for _ in 0..3 {
@@ -49,7 +48,7 @@ mod tests {
         let at = |i: usize| {
             let turns = (i % n * x + i / n % n * y + i / n / n * z) as f64 / n as f64;
             let (sin, cos) = (turns * std::f64::consts::TAU).sin_cos();
-            Point { re: cos as f32, im: sin as f32 }
+            Complex32 { re: cos as f32, im: sin as f32 }
         };
         let values = transform(n, &(0..n * n * n).map(at).collect::<Vec<_>>());
         for (i, value) in values.iter().enumerate() {

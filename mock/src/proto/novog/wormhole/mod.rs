@@ -5,7 +5,7 @@
 //! its last one. A packet begins to leave only if the known credit of a virtual channel at the other end holds all of it, at least the
 //! published threshold; so a blocked packet holds buffers, but no link, and flits under way always have room.
 //!
-//! The region of the engine has one module, all routers in flat arrays, where [`crate::net::router`] has a component for each: a
+//! The region of the engine has one module, all routers in flat arrays, where `mock/src/net/router.rs` has a component for each: a
 //! configuration is chosen among 15 by simulating all of them, so a flit-hop has to cost nanoseconds. That router also
 //! has another policy: one virtual channel for each class, tables, credits without delay.
 
