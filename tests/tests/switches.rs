@@ -240,5 +240,9 @@ fn a_shape_that_no_network_has_is_refused_with_one_that_would_fit() {
     assert!(cause("4x4").ends_with("2 to 512 processors): 4x4x1 would fit"), "{}", cause("4x4"));
     assert!(cause("8").ends_with(": 8x1x1 would fit"));
     assert!(cause("fat:32:9").ends_with(": fat:32:16 would fit"));
+    // Nothing near either of these fits.
+    for wrong in ["fat:a", "fat:4096", "4096", "fat:"] {
+        assert!(cause(wrong).ends_with("2 to 512 processors)"), "{}", cause(wrong));
+    }
     assert!(cause("9x9x9").ends_with("2 to 512 processors)"), "{}", cause("9x9x9"));
 }

@@ -61,7 +61,7 @@ impl ShapeError {
             (None, 2) if is_whole => Some(format!("{text}x1")),
             _ => None,
         };
-        let fits = near.filter(|near| near.parse::<Shape>().is_ok());
+        let fits = near.filter(|near| Shape::read(near).is_some());
         ShapeError { shape: text.to_owned(), fits: fits.map_or_else(String::new, |near| format!(": {near} would fit")) }
     }
 }
@@ -70,6 +70,12 @@ impl FromStr for Shape {
     type Err = ShapeError;
 
     fn from_str(text: &str) -> Result<Self, ShapeError> {
+        Shape::read(text).ok_or_else(|| ShapeError::of(text))
+    }
+}
+
+impl Shape {
+    fn read(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<u32>().ok();
         let shape = match text.strip_prefix("fat:") {
             Some(rest) => {
@@ -81,11 +87,9 @@ impl FromStr for Shape {
                 sides.and_then(|sides| sides.try_into().ok()).map(|sides| Shape::Torus { sides })
             }
         };
-        shape.filter(Shape::is_valid).ok_or_else(|| ShapeError::of(text))
+        shape.filter(Shape::is_valid)
     }
-}
 
-impl Shape {
     fn is_valid(&self) -> bool {
         let has_radix = match self {
             Shape::Torus { sides } => sides.iter().all(|side| *side > 0),
