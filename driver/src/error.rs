@@ -6,6 +6,7 @@ use cmdseq::completion::{OUT_OF_MEMORY, READ_POISONED, READ_TIMED_OUT};
 use cmdseq::graph::GraphError;
 use cmdseq::{Operation, Refusal, Status};
 
+use crate::board::WrongBoard;
 use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;
 use crate::peers::PeersError;
@@ -33,13 +34,8 @@ pub enum Error {
         looked: String,
     },
     /// The board file that a user has named is for another board.
-    #[error("{name}: the named board file is for another board: {why}")]
-    Board {
-        /// The function.
-        name: String,
-        /// What differs.
-        why: String,
-    },
+    #[error(transparent)]
+    Board(#[from] WrongBoard),
     /// The card's registers or its instruction word are of a version this driver does not know.
     #[error("{name}: {what} is {found:#x}, and this driver knows {known:#x}")]
     Version {

@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use cmdseq::routing::{FftAxis, FftMapping, Torus3, VerifyError};
+use fpga_mock::noise::Dice;
 use fpga_mock::novog::{
     Complex32, Fft3d, FftCores, FftError, FftOutcome, FftStall, Garbled, LoadError, Profile, Sampling,
 };
@@ -16,15 +17,10 @@ fn fft(side: u32, cards: u32) -> Fft3d {
     Fft3d::new(Profile::fft(), FftCores::published(), mapping(side, cards)).unwrap()
 }
 
-/// Numbers from -1 to 1: SplitMix64.
+/// Numbers from -1 to 1.
 fn random(side: u32, seed: u64) -> Vec<Complex32> {
-    let mut state = seed;
-    let mut number = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    };
+    let mut dice = Dice::new(seed);
+    let mut number = || (dice.roll() >> 40) as f32 / (1 << 23) as f32 - 1.0;
     (0..side.pow(3)).map(|_| Complex32 { re: number(), im: number() }).collect()
 }
 

@@ -8,12 +8,10 @@ use fpga_hal::Function;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command};
+use crate::cli::Cli;
 use crate::exit::{Exit, Failure, Result};
-use crate::{input_file, output};
+use crate::{ineffective, input_file, output};
 
-/// Most bytes of a board file.
-const BYTES_MAX: u64 = 1 << 20;
 /// How names of board files end.
 const EXTENSION: &str = "toml";
 
@@ -38,7 +36,8 @@ struct Placed {
 
 /// Reads the board files that this user has added, and has the driver use them.
 pub(crate) fn read(cli: &Cli) -> Result<()> {
-    if !opens_functions(&cli.command) {
+    // A command that opens no function does not fail for a board file that is wrong.
+    if ineffective::has_no_effect(cli, "board") {
         return Ok(());
     }
     let named = cli.board.as_deref().map(named).transpose()?;
@@ -47,26 +46,6 @@ pub(crate) fn read(cli: &Cli) -> Result<()> {
         return Ok(());
     }
     board::use_boards(named, others).map_err(|error| Failure::chain(Exit::Failed, &error))
-}
-
-/// Whether a command may open a function. The others do not fail for a board file that is wrong.
-fn opens_functions(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::List(_)
-            | Command::Asm(_)
-            | Command::Disasm(_)
-            | Command::Top(_)
-            | Command::Tune(_)
-            | Command::Fft3d(_)
-            | Command::Stats(_)
-            | Command::Metrics(_)
-            | Command::Route { .. }
-            | Command::Mock { .. }
-            | Command::Schema(_)
-            | Command::Completions { .. }
-            | Command::ManPages(_)
-    )
 }
 
 /// Returns the board that `--board` names: a file, or a name of a board file of this project.
@@ -99,7 +78,7 @@ fn in_directory(directory: &Path) -> Result<Vec<Board>> {
 fn parse(path: &Path) -> Result<Board> {
     let (file, _) = input_file::open(path)?;
     let mut text = String::new();
-    match file.take(BYTES_MAX + 1).read_to_string(&mut text) {
+    match file.take(Board::BYTES_MAX as u64 + 1).read_to_string(&mut text) {
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             return Err(Failure::refused(format!("{}: no text in UTF-8", path.display())));
@@ -111,8 +90,7 @@ fn parse(path: &Path) -> Result<Board> {
 
 /// Returns what the board files say of a function.
 pub(crate) fn describe(function: &Function) -> Result<Described> {
-    let found = board::of(function)
-        .map_err(|why| Failure::from(fpga_driver::Error::Board { name: function.identity().name.clone(), why }))?;
+    let found = board::of(function).map_err(fpga_driver::Error::from)?;
     let placed = |block: &board::Block| Placed {
         kind: block.kind.name(),
         bar: block.bar.index(),

@@ -52,10 +52,11 @@ fn word(seed: u64, rank: u32, index: u64) -> [u8; 8] {
     mix(start.wrapping_add(index.wrapping_mul(GOLDEN))).to_le_bytes()
 }
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// From one state of splitmix64 to the next.
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Returns the output of splitmix64 (Steele, Lea, Flood 2014) for `state`.
-fn mix(state: u64) -> u64 {
+pub(crate) fn mix(state: u64) -> u64 {
     let mut x = state.wrapping_add(GOLDEN);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -328,7 +328,7 @@ impl From<fpga_driver::Error> for Failure {
             | TableFull { .. }
             | Mismatch { .. }
             | BadArgument { .. }
-            | Board { .. }
+            | Board(_)
             | HostMemoryUnbound { .. }
             | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
             Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),

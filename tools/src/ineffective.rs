@@ -28,12 +28,27 @@ pub(crate) fn check(cli: &Cli, matches: &ArgMatches) -> Result<()> {
     }
 }
 
+/// Whether the option `id` has no effect on this command.
+pub(crate) fn has_no_effect(cli: &Cli, id: &str) -> bool {
+    rules(cli).iter().any(|(one, _)| *one == id)
+}
+
+/// Options of a command that looks at no machine.
+fn no_machine(why: &str) -> Rules {
+    [no_boards(why), ["cards", "sysfs_root"].map(|id| (id, why.to_owned())).to_vec()].concat()
+}
+
+/// Options of a command that opens no function.
+fn no_boards(why: &str) -> Rules {
+    ["board", "board_dir"].map(|id| (id, why.to_owned())).to_vec()
+}
+
 fn rules(cli: &Cli) -> Rules {
     let no_cards = |why: &str| vec![("cards", why.to_owned())];
-    let no_machine = |why: &str| ["cards", "sysfs_root", "board", "board_dir"].map(|id| (id, why.to_owned())).to_vec();
     match &cli.command {
-        Command::List(_) if cli.cards.is_some() => {
-            vec![("all", "--cards or FPGACTL_CARDS selects the cards".to_owned())]
+        Command::List(_) => {
+            let all = cli.cards.iter().map(|_| ("all", "--cards or FPGACTL_CARDS selects the cards".to_owned()));
+            no_boards("the command opens no function").into_iter().chain(all).collect()
         }
         Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS selects the function"),
         Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD selects the card"),
@@ -135,7 +150,7 @@ fn of_bench(system: &cli::System) -> Rules {
             rules
         }
         cli::System::Planner(_) => Rules::new(),
-        _ => ["cards", "sysfs_root"].map(|id| (id, "the command opens its own mock fabrics".to_owned())).into(),
+        _ => no_machine("the command opens its own mock fabrics"),
     }
 }
 

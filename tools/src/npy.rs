@@ -1,6 +1,6 @@
 //! NumPy files with the inputs and outputs of a collective.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,18 @@ impl Element {
     }
 }
 
+/// Why an array in Fortran order is refused.
+pub(crate) const FORTRAN: &str = "unsupported Fortran order: save the array with numpy.ascontiguousarray";
+
+/// Opens a file and reads its header. The data is what the reader gives next.
+pub(crate) fn open(path: &Path) -> Result<(BufReader<File>, Metadata, NpyHeader)> {
+    let (file, metadata) = input_file::open(path)?;
+    let mut reader = BufReader::new(file);
+    let header = NpyHeader::from_reader(&mut reader)
+        .map_err(|error| Failure::refused(format!("{}: invalid .npy file: {error}", path.display())))?;
+    Ok((reader, metadata, header))
+}
+
 /// An input file. Opening reads only the header.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -95,16 +107,13 @@ pub(crate) struct Input {
 impl Input {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-        let (file, metadata) = input_file::open(path)?;
-        let mut reader = BufReader::new(file);
-        let header =
-            NpyHeader::from_reader(&mut reader).map_err(|error| refuse(format!("invalid .npy file: {error}")))?;
+        let (mut reader, metadata, header) = open(path)?;
         let element = Element::of(&header.dtype()).ok_or_else(|| {
             let names: Vec<_> = Element::names().collect();
             refuse(format!("unsupported element type {} (available: {})", header.dtype().descr(), names.join(", ")))
         })?;
         if header.order() == Order::Fortran && header.shape().len() > 1 {
-            return Err(refuse("unsupported Fortran order: save the array with numpy.ascontiguousarray".into()));
+            return Err(refuse(FORTRAN.into()));
         }
         let elements = header.shape().iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
         let elements = elements.ok_or_else(|| refuse("the shape has more than 2^64 - 1 elements".into()))?;

@@ -93,7 +93,7 @@ struct PrintedInstruction {
     destination: Address,
     #[serde(skip_serializing_if = "Option::is_none")]
     lane: Option<u8>,
-    flags: Vec<&'static str>,
+    flags: Vec<String>,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -250,20 +250,9 @@ const fn layout(layout: Layout) -> &'static str {
     }
 }
 
-fn flags(instruction: &Instruction) -> Vec<&'static str> {
-    use cmdseq::Flags;
-    let names = [
-        (Flags::EAGER, "eager"),
-        (Flags::RENDEZVOUS, "rendezvous"),
-        (Flags::INTERRUPT, "interrupt"),
-        (Flags::LAST, "last"),
-        (Flags::FENCE, "fence"),
-        (Flags::TREE, "tree"),
-        (Flags::DOUBLING, "doubling"),
-        (Flags::HALVING, "halving"),
-        (Flags::RING, "ring"),
-    ];
-    names.into_iter().filter(|(flag, _)| instruction.flags.contains(*flag)).map(|(_, name)| name).collect()
+/// Returns the names of the flags, as in a source.
+fn flags(instruction: &Instruction) -> Vec<String> {
+    instruction.flags.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 
 fn candidate((algorithm, result): &Evaluated) -> Candidate {

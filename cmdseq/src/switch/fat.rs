@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::forms::{Source, Step, Target};
-use super::{Collective, Head};
+use super::{Collective, Head, Shape};
 
 /// Tag of a spine at a leaf.
 const SPINE: u8 = u8::MAX;
@@ -28,6 +28,14 @@ pub struct Stand {
 }
 
 impl Stand {
+    /// Returns where a switch of an indirect network stands.
+    pub fn of(shape: Shape, switch: u32) -> Self {
+        let (leaves, spines, down) = shape.levels();
+        let [switch, processors, leaves, spines, down] =
+            [switch, shape.processors(), leaves, spines, down].map(|one| one as u16);
+        Stand { switch, processors, leaves, spines, down }
+    }
+
     fn leaf_of(&self, processor: u16) -> u16 {
         processor / self.down
     }

@@ -254,8 +254,5 @@ fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Ve
         return (0..size).zip(nodes).map(plan).collect();
     }
     let members: Vec<u16> = nodes.iter().map(|node| *node as u16).collect();
-    let (leaves, spines, down) = shape.levels();
-    let [processors, leaves, spines, down] = [shape.processors(), leaves, spines, down].map(|one| one as u16);
-    let stand = |switch: u32| Stand { switch: switch as u16, processors, leaves, spines, down };
-    (0..shape.switches()).map(|switch| (switch, stand(switch).steps(&head, &members))).collect()
+    (0..shape.switches()).map(|switch| (switch, Stand::of(shape, switch).steps(&head, &members))).collect()
 }

@@ -1,7 +1,5 @@
 //! What tells that a card has this project's shell, and where its board file has the shell's parts.
 
-use std::sync::Arc;
-
 use fpga_hal::Function;
 use fpga_regs::feature_list::CARD_GUID;
 
@@ -17,7 +15,7 @@ use crate::xdma;
 #[derive(Debug)]
 pub(super) struct Shell {
     function: Function,
-    board: Arc<BoardFunction>,
+    board: &'static BoardFunction,
 }
 
 impl Shell {
@@ -28,9 +26,9 @@ impl Shell {
     /// [`Error::NoShell`]; the bus's.
     pub(super) fn find(function: &Function) -> Result<Self> {
         let name = function.identity().name.clone();
-        let board = board::of(function).map_err(|why| CardError::Board { name: name.clone(), why })?;
+        let board = board::of(function).map_err(CardError::from)?;
         let none = |looked| Error::NoShell { name: name.clone(), looked };
-        let found = Shell { function: function.clone(), board: Arc::clone(&board) };
+        let found = Shell { function: function.clone(), board };
         let Some(list) = board.block(BlockKind::FeatureList) else { return Ok(found) };
         if !xdma::has_engine(function)? {
             return Err(none("it has no XDMA engine".to_owned()));

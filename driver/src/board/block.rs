@@ -7,6 +7,9 @@ use serde::Deserialize;
 /// Bytes of the first header of a feature list, with the GUID behind it.
 const LIST_HEADER_BYTES: u32 = 24;
 
+/// Alignment of memory for rings, for each who uses it.
+pub(crate) const RING_ALIGN: u64 = 64;
+
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -41,6 +41,22 @@ pub enum Ids {
     These(Vec<(u16, u16)>),
 }
 
+impl Ids {
+    /// Whether the entry is for `function` without being named.
+    pub(super) fn have(&self, function: &Function) -> bool {
+        let identity = function.identity();
+        match self {
+            Ids::Any => true,
+            Ids::These(these) => these.contains(&(identity.vendor, identity.device)),
+        }
+    }
+
+    /// Whether the entry may be for `function` if a user names it.
+    pub(super) fn may_be(&self, function: &Function) -> bool {
+        *self == Ids::These(Vec::new()) || self.have(function)
+    }
+}
+
 /// What a board file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Board {

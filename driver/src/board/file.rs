@@ -7,19 +7,15 @@ use fpga_regs::xdma::USER_INTERRUPTS;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::board::block::{Basis, Block, BlockKind, Rings};
+use crate::board::block::{Basis, Block, BlockKind, RING_ALIGN, Rings};
 use crate::board::description::{Board, BoardFunction, Ids, Role};
 use crate::board::error::BoardError;
 use crate::board::feed::Feed;
 
-/// Alignment of the memory for rings, for each who uses it.
-const RING_ALIGN: u64 = 64;
 /// Alignment of registers, and of headers of a feature list.
 const ALIGN: u64 = 8;
 /// What stands for the ids of every function.
 const ANY: &str = "any";
-/// Largest board file: more is no description of a board.
-const BYTES_MAX: usize = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -216,14 +212,17 @@ impl Reader<'_> {
 }
 
 impl Board {
+    /// Largest board file: more is no description of a board.
+    pub const BYTES_MAX: usize = 1 << 20;
+
     /// Reads the text of a board file; `file` is its name in errors.
     ///
     /// # Errors
     /// [`BoardError`], with the line, for anything that is unknown, missing, impossible or contradictory.
     pub fn parse(file: &str, text: &str) -> Result<Self, BoardError> {
         let reader = Reader { file, text };
-        if text.len() > BYTES_MAX {
-            return Err(reader.error(0..0, format!("{} bytes: expected at most {BYTES_MAX}", text.len())));
+        if text.len() > Self::BYTES_MAX {
+            return Err(reader.error(0..0, format!("{} bytes: expected at most {}", text.len(), Self::BYTES_MAX)));
         }
         let read: File = toml::from_str(text)
             .map_err(|error| reader.error(error.span().unwrap_or(0..0), error.message().trim().replace('\n', "; ")))?;

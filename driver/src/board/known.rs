@@ -1,10 +1,11 @@
 //! The boards that a process knows.
 
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 
 use fpga_hal::Function;
 
-use crate::board::description::{Board, BoardFunction, Ids};
+use crate::board::description::{Board, BoardFunction};
+use crate::board::error::WrongBoard;
 
 /// The board files of this project. The last is for functions of which no other has the ids.
 const FILES: [(&str, &str); 6] = [
@@ -57,44 +58,37 @@ pub fn use_boards(named: Option<Board>, others: Vec<Board>) -> Result<(), Alread
 /// function's, or else of the last, `any`.
 ///
 /// # Errors
-/// Why the named board is not the function's.
-pub fn of(function: &Function) -> Result<Arc<BoardFunction>, String> {
+/// [`WrongBoard`]: why the named board is not the function's.
+pub fn of(function: &Function) -> Result<&'static BoardFunction, WrongBoard> {
     let added = ADDED.get();
     if let Some(named) = added.and_then(|added| added.named.as_ref()) {
         return of_named(named, function);
     }
-    let ids = (function.identity().vendor, function.identity().device);
-    let is_its = |of: &&BoardFunction| match &of.ids {
-        Ids::Any => true,
-        Ids::These(these) => these.contains(&ids),
-    };
     let boards = added.map_or(&[][..], |added| &added.others).iter().chain(built_in());
     let mut last = None;
-    for of in boards.flat_map(|board| &board.functions).filter(is_its) {
+    for of in boards.flat_map(|board| &board.functions).filter(|of| of.ids.have(function)) {
         if of.misfit(function).is_none() {
-            return Ok(Arc::new(of.clone()));
+            return Ok(of);
         }
         last = Some(of);
     }
     // Whoever looks for something in it says which BAR is missing.
-    last.map(|of| Arc::new(of.clone())).ok_or_else(|| "no board file is for any function".to_owned())
+    last.ok_or_else(|| wrong(function, "no board file is for any function".to_owned()))
 }
 
 /// Returns what the board that a user has named says of `function`.
-fn of_named(board: &Board, function: &Function) -> Result<Arc<BoardFunction>, String> {
+fn of_named(board: &'static Board, function: &Function) -> Result<&'static BoardFunction, WrongBoard> {
     let identity = function.identity();
-    let ids = (identity.vendor, identity.device);
-    let mut why = format!("it is not for functions {:04x}:{:04x}", ids.0, ids.1);
-    for of in &board.functions {
-        let is_its = match &of.ids {
-            Ids::Any => true,
-            Ids::These(these) => these.is_empty() || these.contains(&ids),
-        };
+    let mut why = format!("it is not for functions {:04x}:{:04x}", identity.vendor, identity.device);
+    for of in board.functions.iter().filter(|of| of.ids.may_be(function)) {
         match of.misfit(function) {
-            _ if !is_its => {}
-            None => return Ok(Arc::new(of.clone())),
+            None => return Ok(of),
             Some(misfit) => why = misfit,
         }
     }
-    Err(format!("{} ({}): {why}", board.name, board.file))
+    Err(wrong(function, format!("{} ({}): {why}", board.name, board.file)))
+}
+
+fn wrong(function: &Function, why: String) -> WrongBoard {
+    WrongBoard { name: function.identity().name.clone(), why }
 }

@@ -33,7 +33,7 @@
 //! # Ok::<(), fpga_driver::board::BoardError>(())
 //! ```
 
-mod block;
+pub(crate) mod block;
 mod description;
 mod error;
 mod feed;
@@ -42,6 +42,6 @@ mod known;
 
 pub use block::{Basis, Block, BlockKind, Rings};
 pub use description::{Board, BoardFunction, Ids, Role};
-pub use error::BoardError;
+pub use error::{BoardError, WrongBoard};
 pub use feed::Feed;
 pub use known::{AlreadyUsed, built_in, of, use_boards};

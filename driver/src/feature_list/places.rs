@@ -23,7 +23,7 @@ pub struct Place {
 /// # Errors
 /// [`Error::List`] for a capability or a port with an impossible place, and for a function without that BAR; the bus's.
 pub fn places(function: &Function) -> Result<Vec<Place>, Error> {
-    places_on(function, &*board::of(function).map_err(Error::List)?)
+    places_on(function, board::of(function).map_err(|wrong| Error::List(wrong.why))?)
 }
 
 /// As [`places`], on a board.

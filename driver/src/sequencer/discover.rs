@@ -50,8 +50,7 @@ pub struct Found {
 /// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
 /// ask [`is_removed`](fpga_hal::Function::is_removed).
 pub fn find_sequencer(function: &Function) -> Result<Found> {
-    let board = board::of(function).map_err(|why| Error::Board { name: function.identity().name.clone(), why })?;
-    find_on(function, &board)
+    find_on(function, board::of(function)?)
 }
 
 /// As [`find_sequencer`], on a board.

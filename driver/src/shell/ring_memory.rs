@@ -5,14 +5,12 @@ use fpga_regs::card_ring as registers;
 use fpga_regs::feature_list::CARD_RING_GUID;
 use fpga_regs::xdma::USER_INTERRUPTS;
 
+use crate::board::block::RING_ALIGN;
 use crate::board::{Block, Rings};
 use crate::error::{Error, Result};
 use crate::feature_list;
 use crate::sequencer::block::bus_error;
 use crate::transport::card_ring::RingWindow;
-
-/// Alignment of the memory, for each who uses it.
-const ALIGN: u64 = 64;
 
 /// Memory for rings on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +57,7 @@ impl RingMemory {
             return Err(Error::Version { name: name.to_owned(), what, found: version, known });
         }
         let (offset, bytes) = (read(registers::OFFSET)?, read(registers::BYTES)?);
-        if u64::from(offset) % ALIGN != 0 {
+        if u64::from(offset) % RING_ALIGN != 0 {
             return bad("OFFSET of the ring memory", offset, "a multiple of 64");
         }
         if bytes == 0 || u64::from(offset) + u64::from(bytes) > list.len() {
@@ -68,7 +66,7 @@ impl RingMemory {
         let address = pair(registers::SEQUENCER_LO, registers::SEQUENCER_HI)?;
         let engine = pair(registers::ENGINE_LO, registers::ENGINE_HI)?;
         for (register, at) in [("SEQUENCER of the ring memory", address), ("ENGINE of the ring memory", engine)] {
-            if at % ALIGN != 0 || at.checked_add(bytes.into()).is_none() {
+            if at % RING_ALIGN != 0 || at.checked_add(bytes.into()).is_none() {
                 return bad(register, at as u32, "a multiple of 64, with the memory behind it");
             }
         }

@@ -187,7 +187,7 @@ impl Core {
     /// A card was reset.
     pub(crate) fn join_switches(&mut self, card: usize) {
         if let Some(switches) = &mut self.switches {
-            switches.network.set_table(self.cards[card].node, self.cards[card].communicators.table());
+            switches.join(&self.cards[card]);
         }
     }
 }

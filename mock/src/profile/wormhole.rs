@@ -85,16 +85,24 @@ impl WormholeProfile {
         ps.div_ceil(1_000_000_000_000) as u64
     }
 
+    /// Returns the cycles from an output to the buffer of the next input: link, routing and allocation, and the levels of the switch.
+    pub fn hop_cycles(&self) -> u64 {
+        self.link_cycles() + self.levels() + Self::LOOKUP_CYCLES
+    }
+
+    fn levels(&self) -> u64 {
+        Switch::of(self.channels).map_or(0, |switch| switch.levels)
+    }
+
     /// Returns every component with its source.
     pub fn components(&self) -> Vec<Component> {
         use Basis::{Assumed, Source};
         let line = |name, value, unit, basis| Component { name, value, unit, basis };
-        let levels = Switch::of(self.channels).map_or(0, |switch| switch.levels);
         vec![
             line("wormhole router clock", self.hertz, "Hz", Source("Sheng 4.2.2: 142 MHz, flits of 128 bits")),
             line("virtual channels", self.channels as u64, "", Source("Sheng 5.1.4: 9 in every experiment")),
             line("routing and allocation", Self::LOOKUP_CYCLES, "cycles", Source("Sheng 4.2.1: RC and VA")),
-            line("levels of the switch", levels, "cycles", Source("Sheng table 4.2")),
+            line("levels of the switch", self.levels(), "cycles", Source("Sheng table 4.2")),
             line("credit flits every", self.credit_cycles, "cycles", Source("Sheng 4.2.2")),
             line(
                 "buffer of a virtual channel",

@@ -12,9 +12,6 @@ const TIME_MAX_US: u64 = 86_400_000_000;
 
 /// Options about links, which packets of collectives that switches compute do not regard.
 const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
-/// Shapes of a network whose switches compute.
-const EXPECTED_SHAPE: &str = "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16";
-
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -194,12 +191,13 @@ impl MockCards {
 /// Parses `PROFILE:SHAPE`, a part of the selector `text`.
 fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     let syntax = |why: &str| Error::Syntax { selector: text.into(), why: why.into() };
-    let mut words = fabric.split(':');
-    let (profile, shape) = (words.next(), words.next());
-    if profile == Some(System::MpiFpga.name()) {
-        return parse_switched(text, fabric);
-    }
-    if words.next().is_some() {
+    let (profile, shape) = match fabric.split_once(':') {
+        Some((profile, shape)) => (Some(profile), Some(shape)),
+        None => (Some(fabric), None),
+    };
+    let is_switched = profile == Some(System::MpiFpga.name());
+    // Only shapes of MPI-FPGA may have colons.
+    if !is_switched && shape.is_some_and(|shape| shape.contains(':')) {
         return Err(syntax("expected mock:PROFILE:SHAPE, such as mock:optweb:4"));
     }
     let shell = Shell::ALL.into_iter().find(|shell| shell.name().is_some() && shell.name() == profile);
@@ -220,35 +218,31 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     };
     let expected = match system {
         System::Optweb => "expected a number of cards or GROUPSxSIZE",
-        System::MpiFpga => EXPECTED_SHAPE,
+        System::MpiFpga => "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16",
         System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
     };
     let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
     let number = |text: &str| text.parse::<u32>().map_err(|_| syntax(&format!("invalid shape {text:?}: {expected}")));
-    let grid = match shape.split_once('x') {
-        Some((rows, columns)) => Some((number(rows)?, number(columns)?)),
-        None => None,
+    let grid = || {
+        let sides = shape.split_once('x');
+        sides.map(|(rows, columns)| Ok::<_, Error>((number(rows)?, number(columns)?))).transpose()
     };
     // One row of a torus is a ring.
-    let on_torus = |of: fn(u32, u32) -> Profile| match grid {
+    let on_torus = |of: fn(u32, u32) -> Profile| match grid()? {
         Some((rows, columns)) => Ok(of(rows, columns)),
         None => number(shape).map(|cards| of(1, cards)),
     };
-    let profile = match (system, grid) {
-        (System::Optweb, Some((groups, size))) => Profile::optweb_dragonfly(groups, size),
-        (System::Optweb, None) => Profile::optweb(number(shape)?),
-        (System::Circus, _) => on_torus(Profile::circus)?,
-        (System::Bluelink, _) => on_torus(Profile::bluelink)?,
-        (System::MpiFpga, _) => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
+    let profile = match system {
+        System::Optweb => match grid()? {
+            Some((groups, size)) => Profile::optweb_dragonfly(groups, size),
+            None => Profile::optweb(number(shape)?),
+        },
+        System::Circus => on_torus(Profile::circus)?,
+        System::Bluelink => on_torus(Profile::bluelink)?,
+        System::MpiFpga if is_switched => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
+        System::MpiFpga => return Err(syntax("cards of MPI-FPGA have no shell: expected mock:mpi-fpga:SHAPE")),
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
-}
-
-/// Parses `mpi-fpga:SHAPE`, whose shape may have colons.
-fn parse_switched(text: &str, fabric: &str) -> Result<Profile, Error> {
-    let syntax = |why: String| Error::Syntax { selector: text.into(), why };
-    let (_, shape) = fabric.split_once(':').ok_or_else(|| syntax(format!("missing shape: {EXPECTED_SHAPE}")))?;
-    Profile::mpi_fpga_of(shape).map_err(|error| syntax(error.to_string()))
 }
 
 /// Parses the time of a fault.

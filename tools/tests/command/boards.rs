@@ -105,6 +105,7 @@ fn wrong_files_are_refused_by_line_and_name() {
         };
         assert_eq!(by_directory(&["info", "--cards", "mock:optweb:2"]), Some(7));
         assert_eq!(by_directory(&["schema"]), Some(0));
+        assert_eq!(by_directory(&["topo", "--dragonfly", "8"]), Some(0));
     }
     for (board, code, why) in [
         ("nothing", 2, "unknown board \"nothing\": expected a file, or one of alveo-xdma, s10-dfl,"),
@@ -117,6 +118,7 @@ fn wrong_files_are_refused_by_line_and_name() {
         assert_eq!(output.status.code(), Some(code), "{error}");
         assert!(error.contains(why), "{board}: {error}");
     }
-    let output = run(&["asm", "--board", "any", "x.seq"]);
-    assert_eq!(output.status.code(), Some(2));
+    for arguments in [&["asm", "--board", "any", "x.seq"][..], &["list", "--board", "any"]] {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
 }

@@ -369,17 +369,13 @@ fn host(profile: &Profile, shape: Shape, (switch, port): (ComponentId, usize)) -
 
 fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch {
     let processors = shape.processors() as u16;
-    let (leaves, spines, down) = shape.levels();
     let members = match shape {
         Shape::Torus { .. } => Members::Card {
             table: Arc::new(Table::new(Format::PUBLISHED)),
             processor: number as u16,
             switches: processors,
         },
-        Shape::Fat { .. } => {
-            let [switch, leaves, spines, down] = [number, leaves, spines, down].map(|one| one as u16);
-            Members::Tree { stand: Stand { switch, processors, leaves, spines, down }, groups: Default::default() }
-        }
+        Shape::Fat { .. } => Members::Tree { stand: Stand::of(shape, number), groups: Default::default() },
     };
     let settings = Settings {
         clock,

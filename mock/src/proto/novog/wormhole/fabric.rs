@@ -10,7 +10,7 @@ use super::routing::{Route, Rules};
 use super::traffic::{Message, Traffic};
 use crate::engine::{Clocked, Cycle};
 use crate::net::noise::Dice;
-use crate::profile::wormhole::{CHANNELS_MAX, Switch, WormholeProfile};
+use crate::profile::wormhole::{CHANNELS_MAX, WormholeProfile};
 
 const PORTS: usize = Torus3::LINKS;
 const NONE: u32 = u32::MAX;
@@ -130,8 +130,7 @@ impl<'a, T: Traffic> Fabric<'a, T> {
     ) -> Self {
         let nodes = torus.nodes() as usize;
         let links = nodes * PORTS;
-        let levels = Switch::of(profile.channels).map_or(0, |switch| switch.levels);
-        let hop_cycles = profile.link_cycles() + levels + WormholeProfile::LOOKUP_CYCLES;
+        let hop_cycles = profile.hop_cycles();
         let slots = (hop_cycles + 1).next_power_of_two();
         let free = profile.channel_flits as u16;
         let input = |link: usize| {

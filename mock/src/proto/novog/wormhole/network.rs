@@ -9,7 +9,7 @@ use super::outcome::{Configuration, WormholeError, WormholeOutcome};
 use super::routing::Rules;
 use super::traffic::Traffic;
 use crate::engine::{Clock, Region};
-use crate::profile::wormhole::{CHANNELS_MIN, Switch, WormholeProfile};
+use crate::profile::wormhole::{CHANNELS_MAX, CHANNELS_MIN, WormholeProfile};
 
 /// Cards with wormhole routers in a torus.
 #[derive(Debug, Clone)]
@@ -26,9 +26,10 @@ impl WormholeNetwork {
     /// # Errors
     /// [`WormholeError::Channels`] and [`WormholeError::Profile`].
     pub fn new(profile: WormholeProfile, torus: Torus3) -> Result<Self, WormholeError> {
-        let switch = Switch::of(profile.channels).filter(|switch| switch.channels >= CHANNELS_MIN);
-        let levels = switch.ok_or(WormholeError::Channels { channels: profile.channels, least: CHANNELS_MIN })?.levels;
-        let hop_cycles = profile.link_cycles() + levels + WormholeProfile::LOOKUP_CYCLES;
+        if !(CHANNELS_MIN..=CHANNELS_MAX).contains(&profile.channels) {
+            return Err(WormholeError::Channels { channels: profile.channels, least: CHANNELS_MIN });
+        }
+        let hop_cycles = profile.hop_cycles();
         let needed = (2 * hop_cycles + 1).max(profile.link_cycles() + profile.credit_cycles);
         let what = if profile.hertz == 0 {
             "its clock stands still"
