@@ -5,6 +5,7 @@
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static long expected, wrong;
@@ -37,7 +38,7 @@ static void by_host(void) {
 /* Parents and children, as one communicator. */
 static void with_children(char *program, MPI_Comm parent) {
     MPI_Comm children = parent, all;
-    static char mode[] = "spawn";
+    static char mode[] = "child";
     char *arguments[] = {mode, NULL};
     if (parent == MPI_COMM_NULL)
         MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
@@ -70,10 +71,13 @@ int main(int argc, char **argv) {
 #if HAS_SESSIONS
     if (strcmp(argv[1], "session") == 0) return session();
 #endif
+    /* Children are a job of their own, whose statistics would take the place of their parents'. */
+    int is_child = strcmp(argv[1], "child") == 0;
+    if (is_child) unsetenv("FPGA_MPI_STATS");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_get_parent(&parent);
-    if (strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
+    if (is_child || strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
     else by_host();
     if (rank == 0 && parent == MPI_COMM_NULL) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();
