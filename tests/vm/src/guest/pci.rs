@@ -113,6 +113,15 @@ pub(crate) fn give_to_worker(functions: &[PciFunction]) {
         }
     }
     run(User::Root, &["udevadm", "settle"], BOUND).good();
+    for function in functions {
+        // What udev knows of it, and what the rules' helper says now, tell whether an event was lost or the helper refused.
+        let (node, group) = (function.node(), function.group());
+        let told = || {
+            let info = run(User::Root, &["udevadm", "info", "--name", &node], BOUND);
+            format!("{info}\n{}", run(User::Root, &["/usr/local/lib/fpga/only-cards", &group], BOUND))
+        };
+        assert_eq!(permissions::owner(&node).0, permissions::group_id("fpga"), "group of {node}: {}", told());
+    }
 }
 
 /// Has the kernel look for functions again.

@@ -63,12 +63,12 @@ fn read_register(user: User, device: &PciFunction) -> crate::command::Output {
 }
 
 /// Group and mode of a node.
-fn owner(node: &str) -> (u32, u32) {
+pub(crate) fn owner(node: &str) -> (u32, u32) {
     let found = fs::metadata(node).unwrap_or_else(|error| panic!("{node}: {error}"));
     (found.gid(), found.permissions().mode() & 0o777)
 }
 
-fn group_id(name: &str) -> u32 {
+pub(crate) fn group_id(name: &str) -> u32 {
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
     let line = groups.lines().find(|line| line.split(':').next() == Some(name)).expect("the group is there");
     line.split(':').nth(2).and_then(|number| number.parse().ok()).expect("a group has a number")
