@@ -13,6 +13,7 @@ use crate::cli::Cli;
 use crate::exit::{Failure, Result};
 use crate::functions::{self, State};
 use crate::known;
+use crate::sampler::Sampler;
 
 /// Printed with all times of mock cards.
 pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not measured on hardware\n";
@@ -22,6 +23,8 @@ pub(crate) const MOCK_CARDS_NOTE: &str = "note: mock cards; they end with this c
 
 /// Opened cards of one fabric.
 pub(crate) struct Cards {
+    /// Dropped first: it reads the cards.
+    sampler: Option<Sampler>,
     pub(crate) selector: String,
     pub(crate) kind: Kind,
     pub(crate) cluster: Cluster,
@@ -87,11 +90,20 @@ impl Cards {
 
     /// As [`selected`](Self::selected), for a command with time limit `timeout`.
     pub(crate) fn selected_within(cli: &Cli, timeout: Duration) -> Result<Self> {
-        let mut cards = Cards::open_within(&selector(cli)?, timeout)?;
-        let count = cards.cluster.cards().len();
-        let cluster = &mut cards.cluster;
-        publish(cli, (0..count).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
-        Ok(cards)
+        Ok(Cards::open_within(&selector(cli)?, timeout)?.published(cli))
+    }
+
+    /// Takes the cards that this process has in a cluster of several.
+    pub(crate) fn joined(cli: &Cli, selector: String, kind: Kind, cluster: Cluster) -> Self {
+        Cards { sampler: None, selector, kind, cluster, fabric: None }.published(cli)
+    }
+
+    /// Publishes counters and sensors from now on.
+    fn published(mut self, cli: &Cli) -> Self {
+        let cluster = &mut self.cluster;
+        publish(cli, (0..cluster.cards().len()).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
+        self.sampler = Sampler::start(self.cluster.cards());
+        self
     }
 
     pub(crate) fn open(selector: &str) -> Result<Self> {
@@ -107,7 +119,13 @@ impl Cards {
     /// Takes opened functions into use.
     pub(crate) fn of(selection: Selection) -> Result<Self> {
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
-        Ok(Cards { selector: selection.selector, kind: selection.kind, cluster, fabric: selection.fabric })
+        Ok(Cards {
+            sampler: None,
+            selector: selection.selector,
+            kind: selection.kind,
+            cluster,
+            fabric: selection.fabric,
+        })
     }
 
     /// Nodes of the cards in the fabric, by rank.

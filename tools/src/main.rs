@@ -52,6 +52,7 @@ mod request;
 mod route;
 mod run_persistent;
 mod run_program;
+mod sampler;
 mod schema;
 mod selftest;
 mod serve;

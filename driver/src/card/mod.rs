@@ -30,6 +30,7 @@ use crate::sequencer::block::{Block, bus_error};
 use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
 use crate::shell::{self, Shell};
+use crate::stats::PublishedSensors;
 use crate::stats::publication::{Identity, Publication};
 use crate::transport::card_ring::RingWindow;
 
@@ -269,6 +270,16 @@ impl Card {
         let path = publication.path();
         self.queue.ledger.publish(publication);
         Ok(path)
+    }
+
+    /// The sensors of the card, to be published beside its counters; `None` if it has none or is not published. The caller has them read
+    /// now and then: the driver has no thread for it.
+    ///
+    /// # Errors
+    /// The bus's.
+    pub fn sensors(&self) -> std::result::Result<Option<PublishedSensors>, crate::readings::Error> {
+        let Some(words) = self.queue.ledger.published() else { return Ok(None) };
+        PublishedSensors::find(&self.function, words)
     }
 
     /// The card's queue.

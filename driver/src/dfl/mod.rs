@@ -39,7 +39,9 @@ mod identity;
 mod port;
 mod reported;
 
+pub(crate) use board::BoardController;
 pub use control::Control;
+pub(crate) use control::find_board;
 pub use engine::Progress;
 pub use error::{Error, Result};
 pub use exerciser::{Exercise, Exercised, Exerciser};

@@ -20,6 +20,7 @@
 
 mod pcie;
 mod reading;
+pub(crate) mod sensors;
 
 pub use fpga_regs::sensor::Unit;
 pub use reading::{Reading, Value};
