@@ -127,4 +127,3 @@ pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
 pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
-pub use transport::card_ring::RingWindow;

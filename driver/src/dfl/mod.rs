@@ -42,6 +42,7 @@ mod reported;
 pub use control::Control;
 pub use engine::Progress;
 pub use error::{Error, Result};
+pub(crate) use exerciser::{Described, describe as describe_exerciser};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;

@@ -55,8 +55,6 @@ pub(super) struct Channel {
 
 /// Events of STATUS that end a transfer.
 const ENDS: Status = Status::FAILURES.union(Status::DESCRIPTOR_STOPPED).union(Status::IDLE_STOPPED);
-/// Errors of AXI writes, which channels to the host do not have.
-const WRITE_ERRORS: u32 = 0x1f << 14;
 
 impl Channel {
     /// Stops the channel and learns its rules.
@@ -99,6 +97,10 @@ impl Channel {
 
     pub(super) fn rules(&self) -> Rules {
         self.rules
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -144,17 +146,13 @@ impl Channel {
         let [low, high] = address(self.writeback.iova().0);
         registers.write(block, number, channel::WRITEBACK_LO, low)?;
         registers.write(block, number, channel::WRITEBACK_HI, high)?;
-        let mask = match self.direction {
-            Direction::H2c => !0,
-            Direction::C2h => !WRITE_ERRORS,
-        };
-        let enabled = if interrupts { ENDS.bits() & mask } else { 0 };
+        let events = self.direction.events();
+        let enabled = if interrupts { ENDS.bits() & events.bits() } else { 0 };
         registers.write(block, number, channel::INTERRUPT_ENABLE, enabled)?;
         // Held from here on, even if the next access fails: the write may have arrived.
         self.flight = Some(Flight { moves, _buffers: buffers });
         let poll = if interrupts { Control::empty() } else { Control::WRITEBACK };
-        let control = (Control::EVENTS | Control::RUN | poll).bits() & mask;
-        Ok(registers.write(block, number, channel::CONTROL, control)?)
+        Ok(registers.write(block, number, channel::CONTROL, (events | Control::RUN | poll).bits())?)
     }
 
     /// Returns a buffer for `count` descriptors.

@@ -8,6 +8,7 @@ use fpga_regs::xdma::{Block, CHANNELS_MAX, Status, USER_INTERRUPTS, channel, int
 
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
 use crate::xdma::error::{Error, Result};
@@ -173,6 +174,24 @@ impl Engine {
         }
         let reader = channels.pop().map(|channel| Reader::new(&self.registers, self.function.domain(), channel));
         reader.transpose()
+    }
+
+    /// Takes the channels with these numbers, which user logic gives descriptors. The engine goes on without them.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the engine has no such channel.
+    pub(crate) fn take_bypass(&mut self, h2c: u32, c2h: u32) -> Result<Bypass> {
+        let mut take = |direction: Direction, number| {
+            let channels = &mut self.channels[direction as usize];
+            let place = channels.iter().position(|channel| channel.number() == number);
+            place.map(|place| channels.remove(place)).ok_or_else(|| {
+                let what =
+                    format!("the sequencer is to master the bus through {direction} {number}, which the engine lacks");
+                Error::Refused { name: self.registers.name().to_owned(), what }
+            })
+        };
+        let channels = [take(Direction::H2c, h2c)?, take(Direction::C2h, c2h)?];
+        Ok(Bypass::new(&self.registers, channels))
     }
 
     /// Returns the number of channels in a direction.
