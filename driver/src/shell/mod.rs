@@ -13,8 +13,6 @@
 //!
 //! If the board file says how the sequencer is to be fed, a sequencer that does not announce that is refused.
 
-mod bypass;
-mod described;
 mod ring_memory;
 
 use cmdseq::{Capabilities, instruction};
@@ -24,7 +22,7 @@ use fpga_regs::bits::Features;
 use crate::board::{BlockKind, BoardFunction, Feed};
 use crate::error::{Error, Result};
 use crate::sequencer::block::Block;
-use crate::shell::bypass::BypassChannels;
+use crate::sequencer::bypass::BypassChannels;
 use crate::shell::ring_memory::RingMemory;
 use crate::transport::any::AnyTransport;
 use crate::transport::bypass_ring::BypassRing;

@@ -7,7 +7,7 @@ use fpga_regs::feature_list::CARD_RING_GUID;
 use crate::board::block::RING_ALIGN;
 use crate::board::{Block, Rings};
 use crate::error::Result;
-use crate::shell::described::{Described, Kind};
+use crate::sequencer::described::{Described, Kind};
 use crate::transport::card_ring::RingWindow;
 
 const KIND: Kind = Kind {

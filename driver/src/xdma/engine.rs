@@ -8,6 +8,7 @@ use fpga_regs::xdma::{Block, CHANNELS_MAX, Status, USER_INTERRUPTS, channel, int
 
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
+use crate::sequencer::bypass::BypassChannels;
 use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
@@ -106,7 +107,12 @@ impl Engine {
         let name = function.identity().name.clone();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
-        Engine::under(Some(claim), function, completion)
+        let mut engine = Engine::under(Some(claim), function, completion)?;
+        // Channels that a sequencer gives descriptors run no lists.
+        if let Some(BypassChannels { h2c, c2h, .. }) = BypassChannels::of(&engine.function)? {
+            drop(engine.take_bypass(h2c, c2h)?);
+        }
+        Ok(engine)
     }
 
     /// As [`open`](Engine::open), under the claim of a card.

@@ -6,7 +6,7 @@
 //! and there is no memory for rings. Its interrupt is a level, an interrupt of user logic.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
 use fpga_hal::{BarIndex, Iova};
@@ -15,8 +15,6 @@ use fpga_regs::{card_ring, descriptor_bypass, pci, sequencer};
 
 use crate::fabric::Fabric;
 use crate::xdma::bypass::Bypass;
-use crate::xdma::card::Shape;
-use crate::xdma::endpoint::CardEndpoint;
 use crate::xdma::user_bar::{Block, ListHeader, UserBar};
 
 /// The sequencer's block in the user BAR.
@@ -49,15 +47,19 @@ pub(super) struct Behind {
 #[derive(Clone)]
 enum Reach {
     Rings(Arc<RingMemory>),
-    Bypass { bypass: Arc<Bypass>, shape: Shape },
+    /// Channels of the engine, and their numbers: from the host, to the host.
+    Bypass {
+        bypass: Arc<Bypass>,
+        numbers: [u32; 2],
+    },
 }
 
 impl Behind {
-    /// The card of `node` of `fabric`, behind the engine of `shell`.
-    pub(super) fn new(fabric: &Fabric, node: u32, shape: Shape, shell: Weak<CardEndpoint>) -> Self {
-        let reach = match fabric.profile().shell.masters_bus() {
-            true => Reach::Bypass { bypass: Arc::new(Bypass::new(shell)), shape },
-            false => Reach::Rings(Arc::default()),
+    /// The card of `node` of `fabric`. `bypass`: the channels through which its sequencer masters the bus, if it does.
+    pub(super) fn new(fabric: &Fabric, node: u32, bypass: Option<(Bypass, [u32; 2])>) -> Self {
+        let reach = match bypass {
+            Some((bypass, numbers)) => Reach::Bypass { bypass: Arc::new(bypass), numbers },
+            None => Reach::Rings(Arc::default()),
         };
         Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), reach }
     }
@@ -80,7 +82,7 @@ impl Behind {
                 bar.place(DESCRIPTION, Box::new(Description));
                 bar.place(RINGS, Box::new(RingBlock(Arc::clone(rings))));
             }
-            Reach::Bypass { shape, .. } => bar.place(DESCRIPTION, Box::new(ChannelDescription(*shape))),
+            Reach::Bypass { numbers, .. } => bar.place(DESCRIPTION, Box::new(ChannelDescription(*numbers))),
         }
     }
 
@@ -203,8 +205,8 @@ impl Block for Description {
     fn write32(&mut self, _offset: u32, _value: u32) {}
 }
 
-/// Through which channels the sequencer masters the bus: the last of each direction.
-struct ChannelDescription(Shape);
+/// Through which channels the sequencer masters the bus.
+struct ChannelDescription([u32; 2]);
 
 impl Block for ChannelDescription {
     fn read32(&mut self, offset: u32) -> u32 {
@@ -212,8 +214,8 @@ impl Block for ChannelDescription {
         match offset {
             descriptor_bypass::MAGIC => descriptor_bypass::MAGIC_VALUE,
             descriptor_bypass::VERSION => descriptor_bypass::VERSION_VALUE,
-            descriptor_bypass::H2C_CHANNEL => self.0.h2c - 1,
-            descriptor_bypass::C2H_CHANNEL => self.0.c2h - 1,
+            descriptor_bypass::H2C_CHANNEL => self.0[0],
+            descriptor_bypass::C2H_CHANNEL => self.0[1],
             descriptor_bypass::INTERRUPT => INTERRUPT,
             _ => ListHeader { header, guid: DESCRIPTOR_BYPASS_GUID }.word(offset),
         }

@@ -7,14 +7,13 @@
 //! The fabric calls the port with its own lock held, which a card with its lock held may wait for. So the channels have a lock of their
 //! own, and the card looks at them in each of its accesses.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag};
-use fpga_regs::xdma::{Control, Status};
+use fpga_regs::xdma::Control;
 
-use crate::xdma::channel::Direction;
-use crate::xdma::endpoint::CardEndpoint;
+use crate::xdma::channel::{Direction, Seen};
 use crate::xdma::planted::{Misanswer, Misanswers};
 
 /// Bits of a tag: the request is the sequencer's and not a channel's own, and writes.
@@ -24,7 +23,8 @@ const WRITES: u64 = 1 << 62;
 /// The channels of a sequencer.
 pub(super) struct Bypass {
     channels: Mutex<Channels>,
-    shell: Weak<CardEndpoint>,
+    /// Has the card look at its channels.
+    tell: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What the port knows of the card, and what the card is to learn.
@@ -44,21 +44,6 @@ struct Channel {
     /// An error has stopped it, until RUN rises.
     is_stopped: bool,
     seen: Seen,
-}
-
-/// What has happened on a channel since the card looked last.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
-    /// Descriptors completed.
-    pub(super) completed: u32,
-    /// Events.
-    pub(super) events: Status,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Seen { completed: 0, events: Status::empty() }
-    }
 }
 
 impl Channels {
@@ -101,8 +86,9 @@ impl Channels {
 }
 
 impl Bypass {
-    pub(super) fn new(shell: Weak<CardEndpoint>) -> Self {
-        Bypass { channels: Mutex::default(), shell }
+    /// Channels whose events the card is told of by `tell`, which never waits.
+    pub(super) fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Bypass { channels: Mutex::default(), tell: Box::new(tell) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Channels> {
@@ -159,8 +145,8 @@ impl Bypass {
 
     fn end(&self, direction: Direction, result: Result<(), DmaFault>) -> Result<(), DmaFault> {
         let (result, is_noted) = self.lock().end(direction, result);
-        if is_noted && let Some(shell) = self.shell.upgrade() {
-            shell.look_at_bypass();
+        if is_noted {
+            (self.tell)();
         }
         result
     }

@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use fpga_hal::endpoint::DmaTag;
 use fpga_regs::xdma::{Block, Control, DESCRIPTOR_BYTES, Descriptor, Status, channel, writeback};
 
-use crate::xdma::bypass::Seen;
-
 /// Which way the data of a channel goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -63,6 +61,21 @@ pub(super) struct Run {
     pub(super) is_over: bool,
     /// An AXI transfer never ends.
     pub(super) is_hung: bool,
+}
+
+/// What has happened on a channel whose descriptors the sequencer loads, since the card looked last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Descriptors completed.
+    pub(super) completed: u32,
+    /// Events.
+    pub(super) events: Status,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen { completed: 0, events: Status::empty() }
+    }
 }
 
 /// A channel.

@@ -43,6 +43,7 @@ use crate::card::budget::{Budget, of_this_machine};
 use crate::card::memory::MemoryError;
 use crate::fabric::Fabric;
 use crate::xdma::behind::Behind;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::card::Card;
 use crate::xdma::endpoint::{CardEndpoint, SequencerInterrupt};
 
@@ -71,8 +72,16 @@ impl XdmaCards {
         let profile = fabric.profile();
         let shape = Shape { memory_bytes: profile.memory_bytes, ..with_channels(shape) };
         let endpoint = |node| {
-            Arc::new_cyclic(|endpoint| {
-                let behind = Behind::new(fabric, node, shape, Weak::clone(endpoint));
+            Arc::new_cyclic(|endpoint: &Weak<CardEndpoint>| {
+                let shell = Weak::clone(endpoint);
+                let tell = move || {
+                    if let Some(shell) = shell.upgrade() {
+                        shell.look_at_bypass();
+                    }
+                };
+                let last = [shape.h2c - 1, shape.c2h - 1];
+                let bypass = profile.shell.masters_bus().then(|| (Bypass::new(tell), last));
+                let behind = Behind::new(fabric, node, bypass);
                 behind.attach(Arc::new(SequencerInterrupt(Weak::clone(endpoint))));
                 CardEndpoint::new(Card::before(behind.clone(), shape), Some(behind))
             })

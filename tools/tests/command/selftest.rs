@@ -180,7 +180,7 @@ fn info_shows_a_host_exerciser_alone() {
     assert_eq!((errors["name"].as_str(), errors["value"].as_u64()), (Some("errors"), Some(0)));
     let text = stdout(&["info", "--cards", card]);
     assert!(text.starts_with(&format!("{card}: no command sequencer\n")), "{text}");
-    assert!(text.contains("host exerciser  HE-LB, version 0 of its registers, clock 250 MHz"), "{text}");
+    assert!(text.contains("host exerciser  HE-LB, version 1 of its registers, clock 250 MHz"), "{text}");
 }
 
 /// What a sequencer that reaches no host memory cannot do is refused by name, before anything is launched.

@@ -1,12 +1,13 @@
 //! The block that says through which channels of AMD's engine a sequencer masters the bus.
 
-use fpga_hal::Window;
+use fpga_hal::{Function, Window};
 use fpga_regs::descriptor_bypass as registers;
 use fpga_regs::feature_list::DESCRIPTOR_BYPASS_GUID;
 use fpga_regs::xdma::CHANNELS_MAX;
 
-use crate::error::Result;
-use crate::shell::described::{Described, Kind};
+use crate::error::{Error, Result};
+use crate::sequencer::described::{Described, Kind};
+use crate::sequencer::discover::{Found, find_sequencer};
 
 const KIND: Kind = Kind {
     guid: DESCRIPTOR_BYPASS_GUID,
@@ -18,18 +19,27 @@ const KIND: Kind = Kind {
 
 /// The channels of a sequencer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BypassChannels {
+pub(crate) struct BypassChannels {
     /// The channel from the host.
-    pub(super) h2c: u32,
+    pub(crate) h2c: u32,
     /// The channel to the host.
-    pub(super) c2h: u32,
+    pub(crate) c2h: u32,
     /// The interrupt of user logic that the sequencer raises, if any.
-    pub(super) interrupt: Option<u32>,
+    pub(crate) interrupt: Option<u32>,
 }
 
 impl BypassChannels {
+    /// Returns the channels of the sequencer of `function`; `None` if it has none, or masters the bus in another way.
+    pub(crate) fn of(function: &Function) -> Result<Option<Self>> {
+        match find_sequencer(function) {
+            Ok(Found { list, .. }) => BypassChannels::find(&list, &function.identity().name),
+            Err(Error::NoSequencer { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Finds the description in the feature list `list`, and checks it. `Ok(None)`: there is none.
-    pub(super) fn find(list: &Window, name: &str) -> Result<Option<Self>> {
+    pub(crate) fn find(list: &Window, name: &str) -> Result<Option<Self>> {
         let Some(found) = Described::find(list, name, &KIND)? else { return Ok(None) };
         let channel = |register, label| match found.read(register)? {
             number if number < CHANNELS_MAX => Ok(number),

@@ -8,19 +8,19 @@ use crate::feature_list;
 use crate::sequencer::block::bus_error;
 
 /// What identifies a kind of block.
-pub(super) struct Kind {
-    pub(super) guid: u128,
-    pub(super) bytes: u32,
+pub(crate) struct Kind {
+    pub(crate) guid: u128,
+    pub(crate) bytes: u32,
     /// Offset of the register that identifies it, what it reads, its name in errors, and these letters in errors.
-    pub(super) magic: (u32, u32, &'static str, &'static str),
+    pub(crate) magic: (u32, u32, &'static str, &'static str),
     /// Offset of the register with the version, the version that this driver knows, and its name in errors.
-    pub(super) version: (u32, u32, &'static str),
+    pub(crate) version: (u32, u32, &'static str),
     /// Offset of the register with the interrupt of user logic, what it reads if there is none, and its name in errors.
-    pub(super) interrupt: (u32, u32, &'static str),
+    pub(crate) interrupt: (u32, u32, &'static str),
 }
 
 /// A block that was found and identified.
-pub(super) struct Described<'a> {
+pub(crate) struct Described<'a> {
     list: &'a Window,
     offset: u64,
     name: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Described<'a> {
 
 impl<'a> Described<'a> {
     /// Finds the block in the feature list of the function `name`, and checks its identity and version. `Ok(None)`: there is none.
-    pub(super) fn find(list: &'a Window, name: &'a str, kind: &'a Kind) -> Result<Option<Self>> {
+    pub(crate) fn find(list: &'a Window, name: &'a str, kind: &'a Kind) -> Result<Option<Self>> {
         let offset = match feature_list::find_block(list, kind.guid, kind.bytes) {
             Ok(offset) => offset,
             Err(feature_list::Error::List(looked)) => {
@@ -52,17 +52,17 @@ impl<'a> Described<'a> {
         Ok(Some(found))
     }
 
-    pub(super) fn read(&self, register: u32) -> Result<u32> {
+    pub(crate) fn read(&self, register: u32) -> Result<u32> {
         self.list.read_u32(self.offset + u64::from(register)).map_err(|error| bus_error(self.name, error))
     }
 
     /// Reads 64 bits from two registers.
-    pub(super) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
+    pub(crate) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
         Ok(u64::from(self.read(low)?) | u64::from(self.read(high)?) << 32)
     }
 
     /// Returns the interrupt of user logic that the sequencer raises; `None` if it has none.
-    pub(super) fn interrupt(&self) -> Result<Option<u32>> {
+    pub(crate) fn interrupt(&self) -> Result<Option<u32>> {
         let (register, none, label) = self.kind.interrupt;
         match self.read(register)? {
             line if line == none => Ok(None),
@@ -71,7 +71,7 @@ impl<'a> Described<'a> {
         }
     }
 
-    pub(super) fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
+    pub(crate) fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
         Error::BadCapability { name: self.name.to_owned(), register, value, expected }
     }
 }
