@@ -136,6 +136,30 @@ fn every_node_and_property_is_read() {
     }
 }
 
+/// Made by xclbinutil from the description in `data/make`.
+#[test]
+fn a_file_of_xclbinutil_has_what_it_prints_and_what_it_was_made_of() {
+    let (file, text) = (include_bytes!("data/partition.xclbin"), include_str!("data/partition.txt"));
+    let Image::Xclbin(read) = Image::parse(file).unwrap() else { panic!("no xclbin file") };
+    let Partition { nodes, interfaces, logic } = read.partition.unwrap();
+    let printed = text.lines().filter_map(|line| line.split_once("UUID (IINTF):")).map(|(_, id)| id.trim().to_owned());
+    let found = interfaces.iter().map(|id| id.simple().to_string());
+    assert_eq!(found.collect::<Vec<_>>(), printed.collect::<Vec<_>>());
+    assert_eq!((interfaces[0], interfaces.len()), (read.interface, 2));
+    assert_eq!(logic.unwrap().simple().to_string(), "f465b0a3ae8c64f619bc150384ace69b");
+    let property = |path: &str, name: &str| {
+        let node = nodes.iter().find(|node| node.path == path).unwrap();
+        *node.properties.iter().find(|property| property.name == name).unwrap()
+    };
+    let endpoint = "/addressable_endpoints/ep_firewall_user_00";
+    assert_eq!(property(endpoint, "reg").numbers().unwrap(), [0, 0x01f0_5000, 0, 0x1000]);
+    assert_eq!(property(endpoint, "compatible").texts().unwrap()[0], "xilinx.com,reg_abs-axi_firewall-1.0");
+    assert_eq!(property(endpoint, "pcie_physical_function").numbers().unwrap(), [1]);
+    assert_eq!(property("/pcie/bars/0", "reg").numbers().unwrap(), [0, 0, 0, 0x0200_0000]);
+    assert_eq!(property("/schema_version", "major").numbers().unwrap(), [1]);
+    assert_eq!(property("/partition_info", "__INFO").texts().unwrap(), ["{\"type\":\"plp\"}\n"]);
+}
+
 #[test]
 fn a_file_without_a_tree_has_none() {
     let mut file = xclbin(&[]);

@@ -46,6 +46,8 @@ struct Flight {
 pub(super) struct Channel {
     direction: Direction,
     number: u32,
+    /// Number of its interrupt: H2C channels first.
+    line: usize,
     rules: Rules,
     list: Option<Arc<DmaBuffer>>,
     writeback: Arc<DmaBuffer>,
@@ -78,7 +80,8 @@ impl Channel {
             let (name, register) = (format!("{direction} {number} of {}", registers.name()), "ALIGNMENTS");
             return Err(Error::BadRegister { name, register, value, expected });
         }
-        let mut channel = Channel { direction, number, rules, list: None, writeback, flight: None, is_stuck: false };
+        let mut channel =
+            Channel { direction, number, line: 0, rules, list: None, writeback, flight: None, is_stuck: false };
         channel.set_up(registers)?;
         Ok(channel)
     }
@@ -105,6 +108,14 @@ impl Channel {
 
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
+    pub(super) fn set_line(&mut self, line: usize) {
+        self.line = line;
     }
 
     pub(super) fn name(&self, registers: &Registers) -> ChannelName {

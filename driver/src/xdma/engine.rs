@@ -58,6 +58,8 @@ pub struct Piece {
 pub struct Engine {
     /// H2C channels, then C2H channels.
     channels: [Vec<Channel>; 2],
+    /// Interrupts of channels, those of channels that were given away included.
+    lines: usize,
     interrupts: Vec<Interrupt>,
     staging: Option<Arc<DmaBuffer>>,
     completion: Completion,
@@ -124,13 +126,19 @@ impl Engine {
         let name = function.identity().name.clone();
         let registers = Registers::find(&function)?;
         let open = |direction| open_channels(&registers, &function, direction);
-        let channels = [open(Direction::H2c)?, open(Direction::C2h)?];
+        let mut channels = [open(Direction::H2c)?, open(Direction::C2h)?];
         if channels.iter().all(Vec::is_empty) {
             let looked = "its engine has no channel for memory-mapped data".to_owned();
             return Err(Error::NoEngine { name, looked });
         }
+        let mut lines = 0;
+        for channel in channels.iter_mut().flatten() {
+            channel.set_line(lines);
+            lines += 1;
+        }
         let mut engine = Engine {
             channels,
+            lines,
             interrupts: Vec::new(),
             staging: None,
             completion,
@@ -153,7 +161,7 @@ impl Engine {
         if self.completion == Completion::Poll {
             return Ok(());
         }
-        let count = self.channels.iter().map(Vec::len).sum::<usize>();
+        let count = self.lines;
         self.interrupts = self.function.enable_interrupts_of(InterruptKind::Msix, count as u16).map_err(bus)?;
         // Vector n is channel n's, H2C channels first.
         let vectors = |first: usize| (0..4).fold(0, |word, n| word | (first as u32 + n) << (VECTOR_BITS * n));
@@ -326,10 +334,9 @@ impl Engine {
 
     /// Ends what is on its way in a direction, on all channels. Returns the first error.
     fn finish(&mut self, direction: Direction, deadline: Deadline) -> Result<()> {
-        let before = if direction == Direction::C2h { self.channels(Direction::H2c) } else { 0 };
         let mut result = Ok(());
-        for (number, channel) in self.channels[direction as usize].iter_mut().enumerate() {
-            let interrupt = self.interrupts.get(before + number);
+        for channel in &mut self.channels[direction as usize] {
+            let interrupt = self.interrupts.get(channel.line());
             result = result.and(channel.finish(&self.registers, interrupt, deadline));
         }
         result

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cmdseq::{Instruction, Operand, Status};
+use fpga_driver::xdma::{Completion, Direction, Engine};
 use fpga_driver::{Bound, Card, Error, Feed};
 use fpga_mock::Shell;
 use fpga_mock::xdma::{Misanswer, Shape};
@@ -162,4 +163,25 @@ fn a_sequencer_whose_channel_does_not_run_reaches_nothing() {
     assert_eq!(dma(&card, STATUS)[0], 1 << 10);
     card.reset().unwrap();
     nop(&mut card).unwrap();
+}
+
+/// An engine that is opened beside the sequencer, as before a card is taken into use: it leaves the sequencer's channels alone, and its
+/// own channels have their own interrupts.
+#[test]
+fn an_engine_leaves_the_channels_of_the_sequencer_alone() {
+    let rig = with(Shape { h2c: 3, c2h: 2, ..Shape::default() });
+    for completion in [Completion::Poll, Completion::Interrupt] {
+        let mut engine = Engine::open(rig.function(0), completion).unwrap();
+        assert_eq!((engine.channels(Direction::H2c), engine.channels(Direction::C2h)), (2, 1));
+        let data = pattern(5, 40_000);
+        engine.write(0x1003, &data).unwrap();
+        let mut back = vec![0; data.len()];
+        engine.read(0x1003, &mut back).unwrap();
+        assert!(back == data);
+        // C2H 0 is behind three channels from the host, so its interrupt is the fourth.
+        let registers = window(engine.function(), 2);
+        let enabled = if completion == Completion::Poll { 0 } else { 0b1_1111 };
+        assert_eq!(registers.read_u32(0x2010).unwrap(), enabled);
+        assert_eq!(registers.read_u32(0x20a0).unwrap(), if enabled == 0 { 0 } else { 0x0302_0100 });
+    }
 }

@@ -308,7 +308,7 @@ fn of_partition(partition: &xclbin::Partition<'_>) -> Partition {
 /// Shows the value of a property as a source of a device tree would have it.
 fn shown(property: &Property) -> String {
     match (&property.texts, &property.numbers) {
-        (Some(texts), _) => texts.join(", "),
+        (Some(texts), _) => texts.join(", ").replace('\n', "\\n").replace('\t', "\\t"),
         (None, Some(numbers)) => {
             let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:#x}")).collect();
             format!("<{}>", numbers.join(" "))

@@ -91,6 +91,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-mock-image", &["mock", "image", "--help"]),
     ("image-inspect", &["image", "inspect", "../driver/image/tests/data/signed.xclbin"]),
     ("image-inspect-json", &["image", "inspect", "../driver/image/tests/data/plain.xclbin", "--json"]),
+    ("image-inspect-partition", &["image", "inspect", "../driver/image/tests/data/partition.xclbin"]),
+    ("image-inspect-partition-json", &["image", "inspect", "../driver/image/tests/data/partition.xclbin", "--json"]),
     ("info-control", &["info", "--cards", "mock:s10-dfl:2/0.control"]),
     ("info-control-json", &["info", "--cards", "mock:s10-dfl:2/0.control", "--json"]),
     ("help-topo", &["topo", "--help"]),

@@ -66,10 +66,11 @@ pub struct Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    /// Returns the value as texts; `None` if it is none, or more than texts that end with a NUL.
+    /// Returns the value as texts, which may have line ends and tabs; `None` if it is none, or more than texts that end with a NUL.
     pub fn texts(&self) -> Option<Vec<&'a str>> {
         let texts = std::str::from_utf8(self.value.strip_suffix(&[0])?).ok()?;
-        let is_text = |text: &str| !text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        let is_text =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
         texts.split('\0').map(|text| is_text(text).then_some(text)).collect()
     }
 
