@@ -64,18 +64,18 @@ impl Memory {
         }
     }
 
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
-        Ok(match self {
-            Memory::Card(card) => card.read_memory(address, data)?,
-            Memory::Engine(engine) => engine.read(address, data).map_err(Error::from)?,
-        })
+    fn read(&mut self, address: u64, data: &mut [u8]) -> std::result::Result<(), Error> {
+        match self {
+            Memory::Card(card) => card.read_memory(address, data),
+            Memory::Engine(engine) => engine.read(address, data).map_err(Error::from),
+        }
     }
 
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
-        Ok(match self {
-            Memory::Card(card) => card.write_memory(address, data)?,
-            Memory::Engine(engine) => engine.write(address, data).map_err(Error::from)?,
-        })
+    fn write(&mut self, address: u64, data: &[u8]) -> std::result::Result<(), Error> {
+        match self {
+            Memory::Card(card) => card.write_memory(address, data),
+            Memory::Engine(engine) => engine.write(address, data).map_err(Error::from),
+        }
     }
 
     /// Returns whether the card says that it is a model; `None` if it says nothing.

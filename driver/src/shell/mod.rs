@@ -50,7 +50,7 @@ enum Kind {
     /// The sequencer masters the bus.
     Master,
     /// The sequencer masters the bus through channels of a DMA engine. `bypass`: these channels, until the rings have them.
-    Bypass { engine: Box<Engine>, bypass: Option<Bypass>, channels: BypassChannels },
+    Bypass { engine: Box<Engine>, bypass: Option<Box<Bypass>>, channels: BypassChannels },
     /// A board description says where rings are.
     Described(RingWindow),
     /// The sequencer is behind a DMA engine.
@@ -96,7 +96,7 @@ impl Shell {
             let kind = match channels {
                 Some(channels) => {
                     let mut engine = Box::new(Engine::of_card(function.clone())?);
-                    let bypass = Some(engine.take_bypass(channels.h2c, channels.c2h)?);
+                    let bypass = Some(Box::new(engine.take_bypass(channels.h2c, channels.c2h)?));
                     Kind::Bypass { engine, bypass, channels }
                 }
                 None => {
@@ -143,7 +143,7 @@ impl Shell {
             Kind::Master => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
             Kind::Bypass { bypass, .. } => {
                 let Some(bypass) = bypass.take() else { unreachable!("a card sets its rings up once") };
-                host_ring().map(|(ring, depth)| (AnyTransport::Shell(Box::new(BypassRing::new(ring, bypass))), depth))
+                host_ring().map(|(ring, depth)| (AnyTransport::Shell(Box::new(BypassRing::new(ring, *bypass))), depth))
             }
             Kind::Described(window) => {
                 Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))

@@ -6,7 +6,6 @@ use crate::transport::Transport;
 use crate::transport::host_ring::HostRing;
 
 /// The transports there are. An enum, because a type parameter of the queue would be one of every card and cluster.
-#[expect(clippy::large_enum_variant, reason = "nearly all are the large one, which is used for every instruction")]
 pub(crate) enum AnyTransport {
     HostRing(HostRing),
     /// One that a shell needs. A call through a table is little beside its accesses to the bus.
