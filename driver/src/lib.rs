@@ -130,4 +130,3 @@ pub use stats::{
     CardStats, OwnerState, PublishedSensors, SensedValue, StatsError, StatsFile, list_stats, read_stats,
     remove_gone_stats,
 };
-pub use transport::card_ring::RingWindow;

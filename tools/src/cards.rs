@@ -6,6 +6,7 @@ use std::time::Duration;
 use cmdseq::Capabilities;
 use cmdseq::plan::Plan;
 use fpga_driver::{Card, Cluster};
+use fpga_hal::Function;
 use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Fabric, Kind, Selection, Selector};
 
@@ -20,6 +21,14 @@ pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not m
 
 /// Printed where mock cards change nothing outside of the command.
 pub(crate) const MOCK_CARDS_NOTE: &str = "note: mock cards; they end with this command\n";
+
+/// Returns the only function of a selection.
+pub(crate) fn single(selection: &Selection) -> Result<&Function> {
+    match selection.functions.as_slice() {
+        [function] => Ok(function),
+        several => Err(Failure::usage(format!("{} selects {} cards: select one", selection.selector, several.len()))),
+    }
+}
 
 /// Opened cards of one fabric.
 pub(crate) struct Cards {

@@ -63,6 +63,7 @@ fn rules(cli: &Cli) -> Rules {
             rules
         }
         Command::Reg(_)
+        | Command::Mem { .. }
         | Command::Selftest(_)
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: Some(_), .. }) } => {
             no_cards("SELECTOR selects the card")
@@ -149,7 +150,7 @@ fn of_bench(system: &cli::System) -> Rules {
             }
             rules
         }
-        cli::System::Planner(_) => Rules::new(),
+        cli::System::Planner(_) | cli::System::Accesses => Rules::new(),
         _ => no_machine("the command opens its own mock fabrics"),
     }
 }

@@ -21,12 +21,21 @@ pub(crate) struct Printed<'a> {
     cards: usize,
     register_version: String,
     feed: &'static str,
+    /// Channels of the DMA engine through which the sequencer masters the bus.
+    bypass: Option<Bypass>,
     capabilities: Described,
     components: Vec<Component>,
     /// Of one card whose function is its control function, too.
     control: Option<control_info::Described>,
     /// Of each card.
     readings: Vec<readings::Described>,
+}
+
+/// Numbers of channels, as in `fpgactl.info/1`.
+#[derive(JsonSchema, Serialize)]
+struct Bypass {
+    h2c: u32,
+    c2h: u32,
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
@@ -105,6 +114,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         cards: cards.cluster.cards().len(),
         register_version: format!("{major}.{minor}"),
         feed: feed.name(),
+        bypass: first.and_then(|card| card.bypass_channels()).map(|(h2c, c2h)| Bypass { h2c, c2h }),
         capabilities: described(cards.capabilities()),
         components,
         control,
@@ -195,6 +205,9 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         "torus" => format!(" of {} rows", of.groups),
         _ => String::new(),
     };
+    let bypass = printed.bypass.as_ref().map_or(String::new(), |Bypass { h2c, c2h }| {
+        format!("; the card reaches them through H2C channel {h2c} and C2H channel {c2h} of its DMA engine")
+    });
     let mut rows = vec![
         row("registers", format!("version {register_version}")),
         row("instructions", format!("version {}", of.instruction_version)),
@@ -207,7 +220,7 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
             format!("{} per link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
-        row("fed by", fed(feed).to_owned()),
+        row("fed by", fed(feed).to_owned() + &bypass),
         row(
             "communicators",
             format!(
@@ -248,7 +261,10 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
     match printed.readings.as_slice() {
         [one] => text = text + "\n" + &readings::text(one),
         several => {
-            let files = several.first().map(|first| format!("\nboard file {}\n", boards::name(first.board_file())));
+            let files = several.first().map(|first| {
+                let file = first.board_file();
+                format!("\nboard file {}\n{}", boards::name(file), boards::unused(file))
+            });
             text = text + &files.unwrap_or_default() + &readings::alarms(several);
         }
     }

@@ -24,6 +24,7 @@ pub mod card_ring;
 pub mod channel;
 pub mod cms;
 pub mod decoupler;
+pub mod descriptor_bypass;
 pub mod dfl;
 pub mod feature_list;
 pub mod hwicap;
@@ -140,6 +141,7 @@ mod tests {
         adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
         adds_up(card_ring::TABLE, card_ring::BLOCK_BYTES);
+        adds_up(descriptor_bypass::TABLE, descriptor_bypass::BLOCK_BYTES);
         adds_up(cms::TABLE, 0x20);
         adds_up(hwicap::TABLE, hwicap::BLOCK_BYTES);
         adds_up(decoupler::TABLE, decoupler::BLOCK_BYTES);
@@ -185,6 +187,8 @@ mod tests {
         assert_eq!(sequencer::queue::base(1), 0x440);
         assert_eq!(card_ring::MAGIC_VALUE, 0x474e_4952);
         assert_eq!((card_ring::OFFSET, card_ring::ENGINE_HI, card_ring::INTERRUPT), (0x20, 0x34, 0x38));
+        assert_eq!(descriptor_bypass::MAGIC_VALUE, 0x5350_5942);
+        assert_eq!((descriptor_bypass::H2C_CHANNEL, descriptor_bypass::INTERRUPT), (0x20, 0x28));
         assert_eq!(channel::NODE, 0x28);
         assert_eq!(channel::ENDS, 0x44);
         assert_eq!(channel::STATUS, 0x100);

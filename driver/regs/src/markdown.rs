@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::sensor::Sensor;
 use crate::{
-    Register, alveo, bits, card_ring, channel, cms, decoupler, dfl, feature_list, hwicap, pci, sequencer, xdma,
+    Register, alveo, bits, card_ring, channel, cms, decoupler, descriptor_bypass, dfl, feature_list, hwicap, pci,
+    sequencer, xdma,
 };
 
 /// The whole document. A test compares it with the file that is checked in.
@@ -61,6 +62,18 @@ fn card_ring_block(out: &mut String) {
         guid(feature_list::CARD_RING_GUID)
     );
     table(out, card_ring::TABLE);
+    let _ = writeln!(
+        out,
+        "\n## Channels of a sequencer with descriptor bypass ({} bytes)\n",
+        descriptor_bypass::BLOCK_BYTES
+    );
+    let _ = writeln!(
+        out,
+        "The entry of the feature list with GUID {}, for a sequencer that masters the bus through two channels of AMD's engine. The \
+         host gives these channels no list and sets RUN.\n",
+        guid(feature_list::DESCRIPTOR_BYPASS_GUID)
+    );
+    table(out, descriptor_bypass::TABLE);
 }
 
 fn channel_block(out: &mut String) {

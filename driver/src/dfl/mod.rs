@@ -44,6 +44,7 @@ pub use control::Control;
 pub(crate) use control::find_board;
 pub use engine::Progress;
 pub use error::{Error, Result};
+pub(crate) use exerciser::{Described, describe as describe_exerciser};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;

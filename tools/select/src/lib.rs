@@ -57,7 +57,9 @@ mod tests;
 mod vfio_card;
 mod xdma_cards;
 
-pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus, dfl, mpi_fpga, novog, xdma};
+pub use fpga_mock::{
+    Accesses, Basis, Clock, Component, Fabric, Profile, Recorder, bluelink, circus, dfl, mpi_fpga, novog, xdma,
+};
 
 pub use crate::error::Error;
 pub use crate::part::Part;

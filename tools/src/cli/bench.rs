@@ -33,6 +33,9 @@ pub(crate) enum System {
     Novog(Novog),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
+    /// Count register accesses of an instruction and of data, for each shell of
+    /// the mock cards
+    Accesses,
 }
 
 /// Sizes, groups and algorithms of a collective to measure.

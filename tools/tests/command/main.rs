@@ -14,6 +14,7 @@ mod hardware;
 mod images;
 mod machine;
 mod manuals;
+mod memory;
 mod pipes;
 mod printed;
 mod processes;
