@@ -65,6 +65,13 @@ pub(crate) fn selector(cli: &Cli) -> Result<String> {
     )))
 }
 
+/// As [`selector`], with other default mock cards.
+pub(crate) fn selector_or(cli: &Cli, default: &str) -> Result<String> {
+    let selected = selector(cli)?;
+    let is_default = cli.cards.is_none() && selected == fpga_select::DEFAULT;
+    Ok(if is_default { default.to_owned() } else { selected })
+}
+
 /// Returns the error of a program whose number of ranks differs from the number of cards.
 pub(crate) fn wrong_number(ranks: u32, cards: u32) -> Failure {
     let example = if (2..=64).contains(&ranks) { format!(", such as mock:optweb:{ranks}") } else { String::new() };

@@ -31,7 +31,7 @@ pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Self
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mem::{Mem, MemFill, MemRead, MemTest, MemWrite};
 pub(crate) use mock::{Mock, MockImage, Serve};
-pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
+pub(crate) use route::{Route, RouteCompile, RouteLoad, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
 pub(crate) use tune::{Traffic, Tune, shape};
 pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
@@ -143,7 +143,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Channel,
     },
-    /// Compile, verify and show tables of statically scheduled routers
+    /// Compile, verify, load and show tables of statically scheduled routers
     /// (docs/novo-g.md)
     Route {
         /// Subcommand
@@ -152,7 +152,7 @@ pub(crate) enum Command {
     },
     /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
     Tune(Tune),
-    /// Transform a three-dimensional array on mock cards of Novo-G#
+    /// Transform a three-dimensional array on cards of Novo-G#
     /// (docs/novo-g.md)
     Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card

@@ -17,7 +17,7 @@ use crate::{
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 45] = [
+const SCHEMAS: [Entry; 46] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
     ("fpgactl.bench-accesses/1", of::<bench::accesses::Printed>),
     ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
@@ -51,6 +51,7 @@ const SCHEMAS: [Entry; 45] = [
     ("fpgactl.reg/1", of::<reg::Printed>),
     ("fpgactl.reset/1", of::<bind::Reset>),
     ("fpgactl.route-compile/1", of::<route::Printed>),
+    ("fpgactl.route-load/1", of::<route::load::Printed>),
     ("fpgactl.route-show/1", of::<route::Shown>),
     ("fpgactl.route-tables/1", of::<route::file::TablesFile>),
     ("fpgactl.route-verify/1", of::<route::Printed>),

@@ -18,6 +18,7 @@
 //!   - `+unanswered=NODE@N` never answers a card's read of host memory, after N others; `+poisoned=NODE@N` answers it with
 //!     poisoned data;
 //!   - `+garble=A-B@N` hits what the link from card A to card B carries after N other things with a bit error;
+//!   - `+drop=A-B@N` hits a packet of the tables that the link from card A of Novo-G# to its neighbour B carries, after N others: B drops it;
 //!   - `+flip=NODE@ADDRESS` flips two bits of a word of card memory, which cannot be corrected;
 //!   - `+late=US` delays replies of host memory by up to this time.
 //!

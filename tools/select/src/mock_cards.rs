@@ -102,7 +102,7 @@ impl MockCards {
             mock.profile.shell = Shell::AlveoBypass;
         }
         for option in options {
-            let known = "expected +bypass, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +bypass, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +drop=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             let name = option.split('=').next().unwrap_or_default();
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
@@ -116,6 +116,11 @@ impl MockCards {
                 return Err(syntax(&format!(
                     "+{name} has no effect on what the switches of these cards compute: use +stop, or cards whose switches do not compute"
                 )));
+            }
+            if mock.profile.router.is_none() && name == "drop" {
+                return Err(syntax(
+                    "+drop has no effect on these cards: it hits packets of tables, as on mock:novo-g:4x4x4",
+                ));
             }
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
@@ -188,7 +193,10 @@ impl MockCards {
                 | Fault::Unanswered { node, .. }
                 | Fault::Poisoned { node, .. }
                 | Fault::FlipBits { node, .. } => exists(node)?,
-                Fault::Cut { a, b, .. } | Fault::Flap { a, b, .. } | Fault::Garble { from: a, to: b, .. } => {
+                Fault::Cut { a, b, .. }
+                | Fault::Flap { a, b, .. }
+                | Fault::Garble { from: a, to: b, .. }
+                | Fault::Drop { from: a, to: b, .. } => {
                     exists(a)?;
                     exists(b)?;
                     if a == b || !self.profile.topology.linked(a, b, count) {
@@ -233,6 +241,7 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     let expected = match system {
         System::Optweb => "expected a number of cards or GROUPSxSIZE",
         System::MpiFpga => "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16",
+        System::NovoG => "expected a torus such as 4x4x4",
         System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
     };
     let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
@@ -255,6 +264,8 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         System::Bluelink => on_torus(Profile::bluelink)?,
         System::MpiFpga if is_switched => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
         System::MpiFpga => return Err(syntax("cards of MPI-FPGA have no shell: expected mock:mpi-fpga:SHAPE")),
+        System::NovoG if shell.is_none() => Profile::novo_g_of(shape).map_err(|error| syntax(&error.to_string()))?,
+        System::NovoG => return Err(syntax("cards of Novo-G# have no shell: expected mock:novo-g:SHAPE")),
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
 }
@@ -304,6 +315,7 @@ fn parse_fault(text: &str) -> Option<Fault> {
         "poisoned" => return Some(Fault::Poisoned { node: node?, after: number? }),
         "flip" => return Some(Fault::FlipBits { node: node?, address: number?, bits: 2 }),
         "garble" => return ends.and_then(|(from, to)| Some(Fault::Garble { from, to, after: number? })),
+        "drop" => return ends.and_then(|(from, to)| Some(Fault::Drop { from, to, after: number? })),
         _ => {}
     }
     let when = parse_when(when)?;

@@ -84,7 +84,7 @@ pub(super) struct Work<'a> {
 }
 
 /// First and last cycle of a phase, in cycles of the cores; of a corner turn, in cycles of the routers.
-pub(super) type Span = Option<(u64, u64)>;
+pub(crate) type Span = Option<(u64, u64)>;
 
 /// Adds cycles to a span.
 fn extend(span: &mut Span, first: u64, last: u64) {
