@@ -77,7 +77,7 @@ impl Block {
     pub(super) fn read_present(&self, register: u32) -> Result<u32> {
         match self.read(register)? {
             ALL_ONES if self.function.is_removed() => Err(CardError::Removed { name: self.name.to_string() }.into()),
-            ALL_ONES => Err(CardError::AllOnes { name: self.name.to_string(), register }.into()),
+            ALL_ONES => Err(CardError::AllOnes { name: self.name.to_string(), register: register.into() }.into()),
             value => Ok(value),
         }
     }
