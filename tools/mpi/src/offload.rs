@@ -443,7 +443,7 @@ impl Session {
             // All ranks have this error.
             Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {
                 // One line: a program may make any number of communicators. The statistics count the calls of all.
-                if rank == 0 && !std::mem::replace(&mut self.is_refusal_said, true) {
+                if !std::mem::replace(&mut self.is_refusal_said, true) && rank == 0 {
                     eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
                 }
                 Ok(Err(Reason::Registration))
