@@ -235,6 +235,19 @@ impl Place {
         Some(Place { bytes, parts })
     }
 
+    /// Bytes of the data.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Address and bytes of data that lies together; `None` if it has to be packed.
+    pub(crate) fn range(&self) -> Option<(Word, usize)> {
+        match self.parts {
+            Parts::One(Part { address, bytes, packed: None }) => Some((address, bytes)),
+            _ => None,
+        }
+    }
+
     fn parts(&self) -> &[Part] {
         match &self.parts {
             Parts::One(part) => std::slice::from_ref(part),
@@ -248,7 +261,7 @@ impl Place {
     /// The place is that of arguments which the program has just passed to MPI, which requires that the elements exist and that
     /// nothing changes them during the call.
     pub(crate) unsafe fn read<T>(&self, comm: Comm, take: impl FnOnce(&[u8]) -> T) -> Result<T, i32> {
-        if let Parts::One(Part { address, bytes, packed: None }) = self.parts {
+        if let Some((address, bytes)) = self.range() {
             // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
             return Ok(take(unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }));
         }
@@ -272,7 +285,7 @@ impl Place {
     where
         E: From<i32>,
     {
-        if let Parts::One(Part { address, bytes, packed: None }) = self.parts {
+        if let Some((address, bytes)) = self.range() {
             // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
             return give(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
         }

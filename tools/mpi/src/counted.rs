@@ -15,11 +15,12 @@ use fpga_mock::{Fabric, Profile};
 use fpga_regs::sequencer::queue;
 use fpga_tests::threads;
 
-use crate::engine::{Engine, Registered};
+use crate::engine::{Ends, Engine, Registered};
+use crate::memory::Memory;
 use crate::records::{Record, Records};
 use crate::settings::Policy;
 use crate::shape::{Reason, Shape};
-use crate::statistics::{Name, Statistics};
+use crate::statistics::{Call, Name, Statistics};
 
 const RANKS: u32 = 2;
 const WARM: usize = 3;
@@ -105,8 +106,9 @@ fn shape(collective: Collective, bytes: u64) -> Shape {
 
 /// One call of `rank`, from its input to its output.
 fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
-    engine.run(registered, shape, input, || {}).unwrap();
-    engine.fetch(registered, shape, output).unwrap();
+    engine.store(registered, shape, input, &Ends::default()).unwrap();
+    engine.run(registered, shape, &Ends::default(), || {}).unwrap();
+    engine.fetch(registered, shape, output, &Ends::default()).unwrap();
 }
 
 /// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
@@ -195,6 +197,65 @@ fn a_warm_call_is_one_doorbell_and_allocates_nothing() {
     assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
 }
 
+/// What the card reaches is not copied by the host, and the call still allocates nothing.
+#[test]
+fn memory_that_the_card_reaches_is_not_copied() {
+    const BYTES: usize = 64 << 10;
+    let accesses: Vec<Arc<Accesses>> = (0..RANKS).map(|_| Arc::default()).collect();
+    let calls = ranks(&accesses, true, |rank, engine, registered| {
+        let allreduce = shape(Collective::Allreduce, BYTES as u64);
+        assert!(engine.plan(registered, &allreduce).unwrap());
+        let memory = || Memory::of(engine.allocate(BYTES + 64).unwrap()).unwrap();
+        let reached = |memory: &Memory, at| memory.reach(memory.address() + at, BYTES).unwrap();
+        let (given, taken) = (memory(), memory());
+        assert!(given.reach(given.address() + 65, BYTES).is_none() && given.reach(given.address() - 1, 1).is_none());
+        let mut calls = Vec::new();
+        // Where the input and the output begin in memory that the card reaches, if they are there.
+        for (call, (input, output)) in [
+            (None, None),
+            (Some(0), None),
+            (None, Some(0)),
+            (Some(0), Some(64)),
+            (Some(64), Some(64)),
+            (Some(0), Some(0)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let value = (1 + rank + 2 * call) as u64;
+            let data = value.to_le_bytes().repeat(BYTES / 8);
+            let ends =
+                Ends { input: input.map(|at| reached(&given, at)), output: output.map(|at| reached(&taken, at)) };
+            if let (Some(at), Some(end)) = (input, &ends.input) {
+                end.buffer.write(at, &data).unwrap();
+            }
+            // Whatever is not in memory that the card reaches is here, and nothing else.
+            let own = if input.is_none() { data } else { vec![0xff; BYTES] };
+            let mut found = vec![0; BYTES];
+            let mut finished = None;
+            let counted = allocation_counter::measure(|| {
+                engine.store(registered, &allreduce, &own, &ends).unwrap();
+                finished = Some(engine.run(registered, &allreduce, &ends, || {}).unwrap());
+                engine.fetch(registered, &allreduce, &mut found, &ends).unwrap();
+            });
+            if let (Some(at), Some(end)) = (output, &ends.output) {
+                assert!(found.iter().all(|byte| *byte == 0), "the host has copied the output");
+                end.buffer.read(at, &mut found).unwrap();
+            }
+            calls.push((call, input, output, finished.unwrap().copied, counted.count_total, found));
+        }
+        calls
+    });
+    for (call, input, output, copied, allocations, found) in calls.into_iter().flatten() {
+        let sum: u64 = (0..u64::from(RANKS)).map(|rank| 1 + rank + 2 * call as u64).sum();
+        assert!(found == sum.to_le_bytes().repeat(BYTES / 8), "call {call}");
+        let expected = BYTES as u64 * (u64::from(input.is_none()) + u64::from(output.is_none()));
+        assert_eq!(copied, expected, "call {call}: bytes copied");
+        // The first call has the memory of this library allocated.
+        assert!(call == 0 || allocations == 0, "call {call}: {allocations} allocations");
+    }
+}
+
 #[test]
 fn counting_a_call_allocates_nothing() {
     let (mut statistics, mut records) = (Statistics::default(), Records::default());
@@ -204,7 +265,8 @@ fn counting_a_call_allocates_nothing() {
     let number = records.add(record);
     let mut count = || {
         let record = records.remove(number).unwrap();
-        statistics.offloaded(&record.name, "allreduce", 16, Duration::from_micros(3), 300);
+        let call = Call { bytes: 16, copied: 16, host: Duration::from_micros(3), card_cycles: 300 };
+        statistics.offloaded(&record.name, "allreduce", call);
         statistics.passed(&record.name, "allreduce", Reason::ZeroBytes);
         records.put(number, record);
     };

@@ -1,7 +1,7 @@
 //! The card of this rank: plans, and the way of one call through its queue.
 //!
 //! A call is one doorbell: copies of the input from host memory, the program of this rank, and copies of the output back go into the
-//! ring together. Data goes through host memory that is allocated once and grows.
+//! ring together. Data goes through host memory that is allocated once and grows, unless the card reaches the program's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use fpga_driver::{Bound, Card, Cluster, Communicator, Contexts, Error, Peers, To
 use fpga_hal::DmaBuffer;
 use fpga_select::Selector;
 
+use crate::memory::Reached;
 use crate::shape::Shape;
 
 /// Plans that a communicator keeps. All of them are dropped if there are more, on all ranks at the same call.
-const PLANS_MAX: usize = 256;
+pub(crate) const PLANS_MAX: usize = 256;
 /// Alignment of copies in host memory.
 const ALIGNMENT: usize = 64;
 /// Smallest buffer in host memory.
@@ -92,10 +93,72 @@ impl Registered {
 }
 
 /// A call whose instructions are done: its output is in host memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Finished {
     /// From the issue of the first instruction of the program to the end of the last.
     pub(crate) cycles: u64,
+    /// Bytes that the host copies, to memory that the card reaches and back.
+    pub(crate) copied: u64,
+}
+
+/// Input and output of a call, where the card reaches them.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) input: Option<Reached>,
+    pub(crate) output: Option<Reached>,
+}
+
+/// Where the card finds a piece of the input, or leaves one of the output.
+enum At<'a> {
+    /// In the program's memory.
+    Reached(&'a Arc<DmaBuffer>, Operand),
+    /// In the memory of this library, so many bytes from its beginning.
+    Copied(usize),
+}
+
+impl<'a> At<'a> {
+    /// What an instruction names, and the buffer that it is in, if `buffer` is the memory of this library.
+    fn operand(self, buffer: &'a Arc<DmaBuffer>) -> (&'a Arc<DmaBuffer>, Operand) {
+        match self {
+            At::Reached(held, operand) => (held, operand),
+            At::Copied(at) => (buffer, Operand::host(buffer.iova().0 + at as u64)),
+        }
+    }
+}
+
+/// The plan of `shape`, which there must be.
+fn known<'a>(registered: &'a Registered, shape: &Shape) -> Result<&'a Planned, Error> {
+    registered.planned(shape).ok_or_else(|| Error::BadArgument {
+        what: "shape",
+        value: shape.collective.to_string(),
+        expected: "one with a plan".to_owned(),
+    })
+}
+
+/// The places of pieces, of which those that are copied lie one after the other from `at` on.
+fn places<'a>(
+    pieces: &'a [Piece],
+    reached: Option<&'a Reached>,
+    align: u64,
+    mut at: usize,
+) -> impl Iterator<Item = (&'a Piece, At<'a>)> {
+    pieces.iter().map(move |piece| {
+        let address = |reached: &'a Reached| Some((&reached.buffer, reached.address(piece.offset, piece.bytes)?));
+        let place = match reached.and_then(address).filter(|(_, address)| address.is_multiple_of(align)) {
+            Some((buffer, address)) => At::Reached(buffer, Operand::host(address)),
+            None => {
+                at += aligned(piece.bytes);
+                At::Copied(at - aligned(piece.bytes))
+            }
+        };
+        (piece, place)
+    })
+}
+
+/// Bytes of the pieces that are copied: of their data, and in host memory.
+fn copied(pieces: &[Piece], reached: Option<&Reached>, align: u64) -> (u64, usize) {
+    let copied = places(pieces, reached, align, 0).filter(|(_, place)| matches!(place, At::Copied(_)));
+    copied.fold((0, 0), |(data, room), (piece, _)| (data + piece.bytes, room + aligned(piece.bytes)))
 }
 
 impl Engine {
@@ -176,46 +239,60 @@ impl Engine {
         }))
     }
 
-    /// Copies this rank's `input` to host memory that the card reaches, and has the card run its part of the plan of `shape`.
-    /// There must be a plan. Calls `progress` while it waits.
-    pub(crate) fn run(
+    /// Copies this rank's `input` to host memory that the card reaches, but for what it reaches at `ends`. There must be a plan.
+    pub(crate) fn store(
         &mut self,
         registered: &Registered,
         shape: &Shape,
         input: &[u8],
+        ends: &Ends,
+    ) -> Result<(), Error> {
+        let planned = known(registered, shape)?;
+        let align = self.alignment();
+        let (_, room) = copied(&planned.input, ends.input.as_ref(), align);
+        let buffer = self.buffer(room + copied(&planned.output, ends.output.as_ref(), align).1)?;
+        for (piece, place) in places(&planned.input, ends.input.as_ref(), align, 0) {
+            if let At::Copied(at) = place {
+                let data = &input[piece.offset as usize..][..piece.bytes as usize];
+                buffer.write(at, data).map_err(Error::Bus)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the card run its part of the plan of `shape`, on the input that [`store`](Engine::store) has stored. Calls `progress` while
+    /// it waits.
+    pub(crate) fn run(
+        &mut self,
+        registered: &Registered,
+        shape: &Shape,
+        ends: &Ends,
         progress: impl Fn(),
     ) -> Result<Finished, Error> {
-        let Some(planned) = registered.planned(shape) else {
-            return Err(Error::BadArgument {
-                what: "shape",
-                value: shape.collective.to_string(),
-                expected: "one with a plan".to_owned(),
-            });
-        };
+        let planned = known(registered, shape)?;
         // No call is in flight, so that no instruction uses the tables that are replaced.
         self.cluster.card_mut(0).load_tables(&planned.tables)?;
-        let outputs = length(&planned.input);
-        let buffer = self.buffer(outputs + length(&planned.output))?;
-        let mut at = 0;
-        for piece in &planned.input {
-            let data = &input[piece.offset as usize..][..piece.bytes as usize];
-            buffer.write(at, data).map_err(Error::Bus)?;
-            let copy = Instruction::copy(host(&buffer, at), Operand::card(piece.address), piece.bytes);
-            self.push(Bound::from(copy).holding(Arc::clone(&buffer)))?;
-            at += aligned(piece.bytes);
+        let align = self.alignment();
+        let (given, outputs) = copied(&planned.input, ends.input.as_ref(), align);
+        let (taken, room) = copied(&planned.output, ends.output.as_ref(), align);
+        let buffer = self.buffer(outputs + room)?;
+        for (piece, place) in places(&planned.input, ends.input.as_ref(), align, 0) {
+            let (held, from) = place.operand(&buffer);
+            let copy = Instruction::copy(from, Operand::card(piece.address), piece.bytes);
+            self.push(Bound::from(copy).holding(Arc::clone(held)))?;
         }
         let first = self.flights.len();
         for instruction in &planned.instructions {
             self.push(Bound::from(instruction))?;
         }
         let last = self.flights.len();
-        let mut at = outputs;
-        for piece in &planned.output {
-            let copy = Instruction::copy(Operand::card(piece.address), host(&buffer, at), piece.bytes);
-            self.push(Bound::from(copy).holding(Arc::clone(&buffer)))?;
-            at += aligned(piece.bytes);
+        for (piece, place) in places(&planned.output, ends.output.as_ref(), align, outputs) {
+            let (held, to) = place.operand(&buffer);
+            let copy = Instruction::copy(Operand::card(piece.address), to, piece.bytes);
+            self.push(Bound::from(copy).holding(Arc::clone(held)))?;
         }
-        self.finish(first..last, progress)
+        let cycles = self.finish(first..last, progress)?;
+        Ok(Finished { cycles, copied: given + taken })
     }
 
     /// Stores an instruction, and waits for room in the ring if there is none.
@@ -232,8 +309,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Rings, and waits for all instructions.
-    fn finish(&mut self, program: std::ops::Range<usize>, progress: impl Fn()) -> Result<Finished, Error> {
+    /// Rings, and waits for all instructions. Returns the cycles of those in `program`.
+    fn finish(&mut self, program: std::ops::Range<usize>, progress: impl Fn()) -> Result<u64, Error> {
         let node = self.cluster.cards()[0].node();
         let queue = self.cluster.card_mut(0).queue_mut();
         queue.ring()?;
@@ -258,19 +335,41 @@ impl Engine {
                 ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
             }
         }
-        Ok(Finished { cycles: issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK) })
+        Ok(issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK))
     }
 
-    /// Copies the output of the last call of this shape to `output`.
-    pub(crate) fn fetch(&self, registered: &Registered, shape: &Shape, output: &mut [u8]) -> Result<(), Error> {
-        let (Some(planned), Some(buffer)) = (registered.planned(shape), &self.buffer) else { return Ok(()) };
-        let mut at = length(&planned.input);
-        for piece in &planned.output {
-            let data = &mut output[piece.offset as usize..][..piece.bytes as usize];
-            buffer.read(at, data).map_err(Error::Bus)?;
-            at += aligned(piece.bytes);
+    /// Copies the output of the last call of this shape to `output`, but for what the card has written there.
+    pub(crate) fn fetch(
+        &self,
+        registered: &Registered,
+        shape: &Shape,
+        output: &mut [u8],
+        ends: &Ends,
+    ) -> Result<(), Error> {
+        let planned = known(registered, shape)?;
+        let Some(buffer) = &self.buffer else { return Ok(()) };
+        let align = self.alignment();
+        let (_, outputs) = copied(&planned.input, ends.input.as_ref(), align);
+        for (piece, place) in places(&planned.output, ends.output.as_ref(), align, outputs) {
+            if let At::Copied(at) = place {
+                let data = &mut output[piece.offset as usize..][..piece.bytes as usize];
+                buffer.read(at, data).map_err(Error::Bus)?;
+            }
         }
         Ok(())
+    }
+
+    /// Alignment of addresses in instructions.
+    fn alignment(&self) -> u64 {
+        self.cluster.capabilities().address_align.max(1).into()
+    }
+
+    /// Host memory of `bytes` bytes for the program; `None` if there is none, or if less than half of the card's mappings were left for
+    /// the driver.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<Arc<DmaBuffer>> {
+        let card = &self.cluster.cards()[0];
+        let buffer = card.allocate(bytes).ok()?;
+        (buffer.domain().mappings() <= buffer.domain().entry_limit() / 2).then_some(buffer)
     }
 
     /// Host memory of at least `bytes` bytes.
@@ -295,17 +394,8 @@ fn is_one_sided(operation: Operation) -> bool {
     )
 }
 
-fn host(buffer: &DmaBuffer, at: usize) -> Operand {
-    Operand::host(buffer.iova().0 + at as u64)
-}
-
 fn aligned(bytes: u64) -> usize {
     (bytes as usize).next_multiple_of(ALIGNMENT)
-}
-
-/// Bytes of pieces in host memory.
-fn length(pieces: &[Piece]) -> usize {
-    pieces.iter().map(|piece| aligned(piece.bytes)).sum()
 }
 
 fn expect_before(timeout: Option<Duration>, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 
 use cmdseq::plan::Collective;
 
+use crate::allocation;
 use crate::arguments::{Arguments, Array, Side};
 use crate::foreign::{self, Function, Inside, SUCCESS, Word, pmpi};
 use crate::hints;
@@ -233,6 +234,20 @@ ending! {
 }
 
 barrier! { MPI_Barrier PMPI_Barrier }
+
+/// Exports functions for memory, which the card of this rank reaches if there is one.
+macro_rules! memory {
+    ($($allocate:ident)+, $($free:ident)+) => {
+        $(exported! { $allocate (bytes info base) {
+            // SAFETY: by the contract of the exported function, MPI stores an address there.
+            let store = |address| unsafe { (base as *mut Word).write(address) };
+            allocation::allocate(bytes, store, || real!(MPI_Alloc_mem (bytes info base)))
+        } })+
+        $(exported! { $free (base) { allocation::free(base, || real!(MPI_Free_mem (base))) } })+
+    };
+}
+
+memory! { MPI_Alloc_mem PMPI_Alloc_mem, MPI_Free_mem PMPI_Free_mem }
 
 hinted! {
     MPI_Comm_set_info PMPI_Comm_set_info (comm info) |pass| hints::set(comm, info, pass);

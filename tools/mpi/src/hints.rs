@@ -124,7 +124,7 @@ struct Known {
 /// The wish in `info`; `None` if no call goes to the cards anyway.
 fn wished(info: Word) -> Option<(Wish, Known)> {
     let session = session();
-    let session = session.as_ref().filter(|session| session.engine.is_ok())?;
+    let session = session.as_ref().filter(|session| session.cards.is_ok())?;
     let constants = &session.constants;
     let known = Known { abi: constants.abi, hint: session.hint, record: session.key };
     if constants.abi.handle(info) == constants.info_null {

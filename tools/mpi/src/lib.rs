@@ -10,8 +10,8 @@
 //! ```text
 //!   exports ── a call's arguments ──▶ offload ── decides, alike on all ranks ──▶ engine: the card
 //!      │                                 │                                         ▲
-//!      └─ pass through: PMPI_ of the     ├─ records: one a communicator            peers: agreement over MPI
-//!         MPI library                    └─ statistics
+//!      └─ pass through: PMPI_ of the     ├─ records: one a communicator ── team ───┤
+//!         MPI library                    └─ statistics                             peers: agreement over MPI
 //! ```
 //!
 //! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions and the buffers that the
@@ -19,14 +19,17 @@
 #![deny(missing_docs)]
 
 mod abi;
+mod allocation;
 mod arguments;
 mod buffers;
 #[cfg(test)]
 mod counted;
 mod engine;
 pub mod exports;
+mod folding;
 mod foreign;
 mod hints;
+mod memory;
 mod mpi;
 mod offload;
 mod peers;
@@ -35,4 +38,6 @@ mod session;
 mod settings;
 mod shape;
 mod statistics;
+mod team;
+mod trouble;
 mod vector;

@@ -13,6 +13,9 @@ use crate::shape::Shape;
 /// Longest name of an object in any MPI library, and its terminator.
 const NAME_MAX: usize = 512;
 
+/// The datatype and the operation of a reduction, as the program names them.
+pub(crate) type Handles = (Word, Word);
+
 /// Result of a call.
 pub(crate) type Result<T> = std::result::Result<T, Code>;
 
@@ -55,8 +58,8 @@ impl Comm {
         Ok(is_inter != 0)
     }
 
-    /// Whether all its members are members of `other`.
-    pub(crate) fn is_within(self, other: Comm) -> Result<bool> {
+    /// The ranks of its members in `other`; `None` if one is no member there.
+    pub(crate) fn ranks_in(self, other: Comm) -> Result<Option<Vec<u32>>> {
         let (mut own, mut all): (Word, Word) = (0, 0);
         // SAFETY: both communicators exist, and MPI writes a handle of at most a word.
         check(unsafe { pmpi!(MPI_Comm_group, self.0, &raw mut own) })?;
@@ -74,21 +77,59 @@ impl Comm {
         }
         translated?;
         // MPI_UNDEFINED is negative in every ABI, a rank is not.
-        Ok(found.iter().all(|rank| *rank >= 0))
+        Ok(found.iter().map(|rank| u32::try_from(*rank).ok()).collect())
     }
 
-    /// The ranks of this host: the own number among them, and how many they are. Collective.
-    pub(crate) fn on_host(self, constants: &Constants) -> Result<(u32, u32)> {
+    /// The ranks of this host: the own number among them, and the rank of the first. Collective.
+    pub(crate) fn on_host(self, constants: &Constants) -> Result<(u32, i64)> {
         let mut host: Word = 0;
         let kind = constants.type_shared;
         let rank = self.rank()?;
         // SAFETY: the communicator exists, and MPI writes a handle of at most a word.
         let code = unsafe { pmpi!(MPI_Comm_split_type, self.0, kind, rank, constants.info_null, &raw mut host) };
         check(code)?;
-        let both = Comm(host).rank().and_then(|rank| Ok((rank, Comm(host).size()?)));
-        // SAFETY: the communicator was made above and is not used after this.
-        check(unsafe { pmpi!(MPI_Comm_free, &raw mut host) })?;
-        both
+        let host = Comm(host);
+        let mut first = [i64::from(rank)];
+        let number = host.rank()?;
+        host.broadcast_numbers(&mut first, 0, constants)?;
+        host.free()?;
+        Ok((number, first[0]))
+    }
+
+    /// A communicator of the members that give `color`, in the order of `key`. Collective.
+    pub(crate) fn split(self, color: u32, key: u32) -> Result<Comm> {
+        let mut part: Word = 0;
+        // SAFETY: the communicator exists, and MPI writes a handle of at most a word.
+        check(unsafe { pmpi!(MPI_Comm_split, self.0, color, key, &raw mut part) })?;
+        Ok(Comm(part))
+    }
+
+    /// Frees a communicator that this library has made. Collective.
+    pub(crate) fn free(self) -> Result<()> {
+        let mut handle = self.0;
+        // SAFETY: the communicator exists; MPI writes a handle of at most a word.
+        check(unsafe { pmpi!(MPI_Comm_free, &raw mut handle) })
+    }
+
+    /// Sends `data` to member `to`, which receives as many bytes.
+    pub(crate) fn send(self, data: &[u8], to: u32, constants: &Constants) -> Result<()> {
+        let (count, byte) = (data.len(), constants.byte);
+        // SAFETY: the communicator exists, and MPI reads `count` bytes.
+        check(unsafe { pmpi!(MPI_Send, data.as_ptr(), count, byte, to, 0, self.0) })
+    }
+
+    /// Receives as many bytes as `data` has from member `from`.
+    pub(crate) fn receive(self, data: &mut [u8], from: u32, constants: &Constants) -> Result<()> {
+        let (count, byte, status) = (data.len(), constants.byte, constants.status_ignore);
+        // SAFETY: the communicator exists; MPI writes at most `count` bytes, and no status.
+        check(unsafe { pmpi!(MPI_Recv, data.as_mut_ptr(), count, byte, from, 0, self.0, status) })
+    }
+
+    /// Sends `data` of the root to all members, where it has as many bytes. Collective.
+    pub(crate) fn broadcast(self, data: &mut [u8], root: u32, constants: &Constants) -> Result<()> {
+        let (count, byte) = (data.len(), constants.byte);
+        // SAFETY: the communicator exists, and MPI reads or writes `count` bytes.
+        check(unsafe { pmpi!(MPI_Bcast, data.as_mut_ptr(), count, byte, root, self.0) })
     }
 
     pub(crate) fn barrier(self) -> Result<()> {
@@ -120,7 +161,7 @@ impl Comm {
         shape: &Shape,
         send: &[u8],
         receive: &mut [u8],
-        (datatype, operation): (Word, Word),
+        (datatype, operation): Handles,
         constants: &Constants,
     ) -> Result<()> {
         let &Shape { root, bytes, combine, .. } = shape;
@@ -257,6 +298,12 @@ impl Comm {
         let called = unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) };
         if called == SUCCESS { code } else { called }
     }
+}
+
+/// Folds `count` elements of `left` with those of `right`, in this order, to `right`. Both have the bytes of as many elements.
+pub(crate) fn reduce(left: &[u8], right: &mut [u8], count: u64, (datatype, operation): Handles) -> Result<()> {
+    // SAFETY: MPI reads and writes `count` elements, which both have; the datatype is one without a constructor.
+    check(unsafe { pmpi!(MPI_Reduce_local, left.as_ptr(), right.as_mut_ptr(), count, datatype, operation) })
 }
 
 /// Counts of blocks that lie one after the other, and their places.

@@ -1,22 +1,25 @@
 //! A collective call: to the card if all ranks decide so, else to the MPI library.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fpga_driver::Error;
 
-use crate::abi::Constants;
 use crate::arguments::Arguments;
-use crate::buffers::Places;
-use crate::engine::{Engine, Registered, with_causes};
-use crate::foreign::{Code, Inside, SUCCESS, Word};
+use crate::buffers::{Place, Places};
+use crate::engine::{Ends, Engine, Finished, Registered, with_causes};
+use crate::folding;
+use crate::foreign::{Code, Inside, SUCCESS};
 use crate::hints::{self, Wish};
-use crate::mpi::{self, Comm};
+use crate::mpi::Comm;
 use crate::peers::MpiPeers;
-use crate::records::Record;
+use crate::records::{Cards, Record};
 use crate::session::{Session, session};
 use crate::settings::Policy;
-use crate::shape::{Reason, Shape, shape};
-use crate::statistics::Name;
+use crate::shape::{Reason, shape};
+use crate::statistics::{Call as Counted, Name};
+use crate::team::{Call, Team, Told, folds};
+use crate::trouble::Trouble;
 use crate::vector;
 
 /// How often each way is measured. The best counts.
@@ -30,36 +33,6 @@ enum Outcome {
     Pass,
     /// The card failed, and the call with it.
     Failed(String),
-}
-
-/// Why a call did not succeed on the card.
-enum Trouble {
-    Card(Error),
-    Mpi(Code),
-    /// The card has failed in an earlier call.
-    Earlier(String),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Trouble::Card(error)
-    }
-}
-
-impl From<Code> for Trouble {
-    fn from(code: Code) -> Self {
-        Trouble::Mpi(code)
-    }
-}
-
-impl Trouble {
-    fn text(&self) -> String {
-        match self {
-            Trouble::Card(error) => with_causes(error),
-            Trouble::Mpi(code) => mpi::text(*code),
-            Trouble::Earlier(cause) => format!("the card has failed before: {cause}"),
-        }
-    }
 }
 
 /// Runs a collective that the program has called with `arguments`, on the card or by `pass`.
@@ -95,17 +68,15 @@ fn any() -> Name {
     Name::new("(any communicator)".to_owned(), 0)
 }
 
-/// Runs each way that calls of this shape may go, on data of its own, and returns whether the cards were faster on the slowest
-/// rank. Collective.
+/// Runs each way that calls of this shape may go, on data of its own with so many bytes of input and output, and returns whether the
+/// cards, by `on_cards`, were faster on the slowest rank. Collective.
 fn measure(
-    engine: &mut Engine,
-    registered: &Registered,
-    shape: &Shape,
+    call: &Call<'_>,
     comm: Comm,
-    handles: (Word, Word),
-    constants: &Constants,
+    (input, output): (usize, usize),
+    mut on_cards: impl FnMut(&[u8], &mut [u8]) -> Result<(), Trouble>,
 ) -> Result<bool, Trouble> {
-    let (input, output) = registered.bytes(shape);
+    let &Call { shape, handles, constants } = call;
     // The address of no memory at all is that of MPI_IN_PLACE: there is at least a byte.
     let room = (comm.size()? as usize * shape.bytes as usize).max(input).max(output).max(1);
     let (send, mut receive) = (vec![0; room], vec![0; room]);
@@ -113,8 +84,7 @@ fn measure(
     for _ in 0..MEASUREMENTS {
         comm.barrier()?;
         let began = Instant::now();
-        engine.run(registered, shape, &send[..input], || comm.progress(constants))?;
-        engine.fetch(registered, shape, &mut receive[..output])?;
+        on_cards(&send[..input], &mut receive[..output])?;
         best[0] = best[0].min(began.elapsed().as_nanos() as u64);
         comm.barrier()?;
         let began = Instant::now();
@@ -130,12 +100,15 @@ fn measure(
     Ok(slowest(0) < slowest(8))
 }
 
+/// What the cards did and the time of the host; or why the MPI library is to run the call.
+type Done = Result<(Finished, Duration), Reason>;
+
 impl Session {
     /// # Safety
     /// As [`collective`].
     unsafe fn collective(&mut self, arguments: &Arguments) -> Outcome {
         let operation = arguments.collective.name();
-        if let Err(reason) = self.engine {
+        if let Err(reason) = self.cards {
             self.statistics.passed(&any(), operation, reason);
             return Outcome::Pass;
         }
@@ -179,15 +152,15 @@ impl Session {
     /// # Safety
     /// As [`collective`].
     unsafe fn on(&mut self, record: &mut Record, arguments: &Arguments) -> Result<Option<Reason>, Trouble> {
-        let registered = match &mut record.cards {
-            Ok(registered) => registered,
+        let collective = arguments.collective;
+        match &record.cards {
             Err(reason) => return Ok(Some(*reason)),
-        };
-        let shape = if arguments.collective.has_counts() {
+            Ok(Cards::Shared(..)) if !folds(collective) => return Ok(Some(Reason::SharedCard)),
+            _ => {}
+        }
+        let shape = if collective.has_counts() {
             // The others wait for this rank in the round of counts, and then for its card.
-            if let Some(cause) = &self.failed {
-                return Err(Trouble::Earlier(cause.clone()));
-            }
+            self.check()?;
             vector::shape(arguments, &self.constants, record.comm, (record.rank, record.size))?
         } else {
             shape(arguments, &self.constants, record.rank, record.size)
@@ -199,42 +172,186 @@ impl Session {
         let Some(places) = Places::of(arguments, &shape, &self.constants, (record.rank, record.size)) else {
             return Ok(Some(Reason::Invalid));
         };
-        let Ok(engine) = &mut self.engine else { return Ok(Some(Reason::NoCards)) };
-        if let Some(cause) = &self.failed {
-            return Err(Trouble::Earlier(cause.clone()));
+        let constants = Arc::clone(&self.constants);
+        let handles = (arguments.receive.datatype, arguments.operation);
+        let call = Call { shape: &shape, handles, constants: &constants };
+        let (comm, policy) = (record.comm, record.policy);
+        let done = match &mut record.cards {
+            Err(reason) => Err(*reason),
+            // SAFETY: by this function's contract.
+            Ok(Cards::Own(registered)) => unsafe { self.on_own(registered, &call, (comm, policy), &places) }?,
+            Ok(Cards::Shared(registered, team)) => {
+                let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
+                if is_in_order && !team.keeps_order(&shape) {
+                    return Ok(Some(Reason::RankOrder));
+                }
+                // SAFETY: by this function's contract.
+                unsafe { self.on_shared((registered.as_mut(), team), &call, (comm, policy), &places) }?
+            }
+        };
+        let (Finished { cycles, copied }, host) = match done {
+            Ok(done) => done,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        let counted = Counted { bytes: places.bytes(), copied, host, card_cycles: cycles };
+        self.statistics.offloaded(&record.name, collective.name(), counted);
+        Ok(None)
+    }
+
+    /// Fails if the card of this rank has failed before.
+    fn check(&self) -> Result<(), Trouble> {
+        self.failed.as_ref().map_or(Ok(()), |cause| Err(Trouble::Earlier(cause.clone())))
+    }
+
+    /// Runs a call of ranks that all have cards. Returns why not, if the MPI library is to run it.
+    ///
+    /// # Safety
+    /// As [`collective`].
+    unsafe fn on_own(
+        &mut self,
+        registered: &mut Registered,
+        call: &Call<'_>,
+        (comm, policy): (Comm, Policy),
+        places: &Places,
+    ) -> Result<Done, Trouble> {
+        self.check()?;
+        let (shape, constants) = (call.shape, call.constants);
+        let reach = |place: &Option<Place>| {
+            let (address, bytes) = place.as_ref()?.range()?;
+            self.memories.reach(address, bytes)
+        };
+        let ends = Ends { input: reach(&places.input), output: reach(&places.output) };
+        let Some(engine) = self.engine() else { return Ok(Err(Reason::NoCards)) };
+        if !engine.plan(registered, shape)? {
+            return Ok(Err(Reason::NoPlan));
         }
-        let (comm, constants) = (record.comm, &self.constants);
-        if !engine.plan(registered, &shape)? {
-            return Ok(Some(Reason::NoPlan));
-        }
-        if record.policy == Policy::Auto {
-            let is_faster = match registered.is_faster(&shape) {
+        let progress = || comm.progress(constants);
+        if policy == Policy::Auto {
+            let is_faster = match registered.is_faster(shape) {
                 Some(known) => known,
                 None => {
-                    let handles = (arguments.receive.datatype, arguments.operation);
-                    let is_faster = measure(engine, registered, &shape, comm, handles, constants)?;
-                    registered.set_faster(&shape, is_faster);
+                    let is_faster = measure(call, comm, registered.bytes(shape), |input, output| {
+                        engine.store(registered, shape, input, &Ends::default())?;
+                        engine.run(registered, shape, &Ends::default(), progress)?;
+                        Ok(engine.fetch(registered, shape, output, &Ends::default())?)
+                    })?;
+                    registered.set_faster(shape, is_faster);
                     is_faster
                 }
             };
             if !is_faster {
-                return Ok(Some(Reason::Slower));
+                return Ok(Err(Reason::Slower));
             }
         }
         let began = Instant::now();
-        let progress = || comm.progress(constants);
-        let finished = match &places.input {
-            None => engine.run(registered, &shape, &[], progress),
+        match &places.input {
+            None => engine.store(registered, shape, &[], &ends),
             // SAFETY: by this function's contract.
-            Some(place) => unsafe { place.read(comm, |input| engine.run(registered, &shape, input, progress)) }?,
+            Some(place) => unsafe { place.read(comm, |input| engine.store(registered, shape, input, &ends)) }?,
         }?;
+        // The card uses what it reaches while no reference leads there.
+        let finished = engine.run(registered, shape, &ends, progress)?;
         if let Some(place) = &places.output {
+            let fetch = |output: &mut [u8]| Ok(engine.fetch(registered, shape, output, &ends)?);
             // SAFETY: by this function's contract.
-            unsafe { place.write(comm, |output| engine.fetch(registered, &shape, output).map_err(Trouble::from)) }?;
+            unsafe { place.write::<Trouble>(comm, fetch) }?;
         }
-        let operation = arguments.collective.name();
-        self.statistics.offloaded(&record.name, operation, places.bytes(), began.elapsed(), finished.cycles);
-        Ok(None)
+        Ok(Ok((finished, began.elapsed())))
+    }
+
+    /// Runs a call of ranks that share cards. Returns why not, if the MPI library is to run it.
+    ///
+    /// # Safety
+    /// As [`collective`].
+    unsafe fn on_shared(
+        &mut self,
+        (mut registered, team): (Option<&mut Registered>, &mut Team),
+        call: &Call<'_>,
+        (comm, policy): (Comm, Policy),
+        places: &Places,
+    ) -> Result<Done, Trouble> {
+        let progress = || comm.progress(call.constants);
+        let verdict = match team.verdict(call.shape) {
+            Some(known) => known,
+            None => {
+                let verdict = self.judge((registered.as_deref_mut(), team), call, (comm, policy), places)?;
+                team.judge(call.shape, verdict);
+                verdict
+            }
+        };
+        if let Some(reason) = verdict {
+            return Ok(Err(reason));
+        }
+        let began = Instant::now();
+        match &places.input {
+            None => team.give(call, &[]),
+            // SAFETY: by this function's contract.
+            Some(place) => unsafe { place.read(comm, |input| team.give(call, input)) }?,
+        }?;
+        let usable = self.usable(registered, team, call);
+        let finished = team.exchange(usable, call, progress)?;
+        match &places.output {
+            None => team.take(call, None)?,
+            // SAFETY: by this function's contract.
+            Some(place) => unsafe { place.write::<Trouble>(comm, |output| Ok(team.take(call, Some(output))?)) }?,
+        }
+        Ok(Ok((finished, began.elapsed())))
+    }
+
+    /// Finds out whether the cards take calls of a shape that is new. Collective.
+    fn judge(
+        &mut self,
+        (mut registered, team): (Option<&mut Registered>, &mut Team),
+        call: &Call<'_>,
+        (comm, policy): (Comm, Policy),
+        places: &Places,
+    ) -> Result<Option<Reason>, Trouble> {
+        let planned = match registered.as_deref_mut() {
+            Some(registered) => self.plan_of_leaders(registered, team, call),
+            None => Ok(false),
+        };
+        let own = match planned {
+            Ok(true) => Told::Yes,
+            Ok(false) => Told::No,
+            Err(_) => Told::Failed,
+        };
+        let told = team.tell(own, call.constants)?;
+        planned?;
+        match told {
+            Told::Failed => return Err(team.trouble()),
+            Told::No => return Ok(Some(Reason::NoPlan)),
+            Told::Yes if policy != Policy::Auto => return Ok(None),
+            Told::Yes => {}
+        }
+        let bytes = |place: &Option<Place>| place.as_ref().map_or(0, Place::bytes);
+        let is_faster = measure(call, comm, (bytes(&places.input), bytes(&places.output)), |input, output| {
+            team.give(call, input)?;
+            let usable = self.usable(registered.as_deref_mut(), team, call);
+            team.exchange(usable, call, || comm.progress(call.constants))?;
+            Ok(team.take(call, places.output.as_ref().map(|_| output))?)
+        })?;
+        Ok(if is_faster { None } else { Some(Reason::Slower) })
+    }
+
+    /// The card of a leader, with a plan for this call.
+    fn usable<'a>(
+        &'a mut self,
+        registered: Option<&'a mut Registered>,
+        team: &Team,
+        call: &Call<'_>,
+    ) -> Result<(&'a mut Engine, &'a Registered), Trouble> {
+        let registered = registered.ok_or_else(|| team.trouble())?;
+        self.plan_of_leaders(registered, team, call)?;
+        let engine = self.engine().ok_or_else(|| team.trouble())?;
+        Ok((engine, registered))
+    }
+
+    /// Makes sure that there is a plan for the leaders' part of a call: `false` if there is none. Collective over the leaders if it is the
+    /// first such call.
+    fn plan_of_leaders(&mut self, registered: &mut Registered, team: &Team, call: &Call<'_>) -> Result<bool, Trouble> {
+        self.check()?;
+        let engine = self.engine().ok_or_else(|| team.trouble())?;
+        Ok(engine.plan(registered, &team.of_leaders(call.shape))?)
     }
 
     /// The number of the record of `comm`, which is made by the first call. Collective then.
@@ -243,26 +360,24 @@ impl Session {
             return Ok(number);
         }
         let (rank, size) = (comm.rank()?, comm.size()?);
-        let reason = if comm.is_inter()? {
-            Some(Reason::Intercommunicator)
+        let ranks = if comm.is_inter()? {
+            Err(Reason::Intercommunicator)
         } else if size < 2 {
-            Some(Reason::SingleRank)
-        } else if !comm.is_within(self.world)? {
-            Some(Reason::OtherProcesses)
+            Err(Reason::SingleRank)
         } else {
-            None
+            comm.ranks_in(self.world)?.ok_or(Reason::OtherProcesses)
         };
         let mut policy = self.settings.as_ref().map_or(Policy::Never, |settings| settings.policy);
-        let cards = match reason {
-            Some(reason) => Err(reason),
-            None => match self.wish(comm, rank)? {
+        let cards = match ranks {
+            Err(reason) => Err(reason),
+            Ok(ranks) => match self.wish(comm, rank)? {
                 None => Err(Reason::Hint),
                 Some(Wish::Policy(Policy::Never)) => Err(Reason::Never),
                 Some(wish) => {
                     if let Wish::Policy(wished) = wish {
                         policy = wished;
                     }
-                    self.register(comm, (rank, size))?
+                    self.register(comm, rank, &ranks)?
                 }
             },
         };
@@ -282,18 +397,53 @@ impl Session {
         Ok(agreed.ok())
     }
 
-    /// Makes the counterpart of `comm` on the cards, or says why there is none. Collective.
-    fn register(&mut self, comm: Comm, (rank, size): (u32, u32)) -> Result<Result<Registered, Reason>, Trouble> {
-        let engine = match &mut self.engine {
-            Ok(engine) => engine,
+    /// Makes the counterpart of `comm` on the cards, or says why there is none. `ranks` are those of its members in the world. Collective.
+    fn register(&mut self, comm: Comm, rank: u32, ranks: &[u32]) -> Result<Result<Cards, Reason>, Trouble> {
+        let seats = match &self.cards {
+            Ok(cards) => ranks.iter().map(|rank| cards.seats[*rank as usize]).collect::<Vec<_>>(),
             Err(reason) => return Ok(Err(*reason)),
         };
-        let peers = MpiPeers::new(comm, rank, size, self.constants.clone());
-        match engine.register(Box::new(peers)) {
+        if seats.iter().all(|seat| seat.has_card) {
+            return Ok(self.enrol(comm)?.map(Cards::Own));
+        }
+        let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
+        let leaders = match folding::leaders(&seats, is_in_order) {
+            Ok(leaders) => leaders,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let team = Team::new(comm, rank, leaders)?;
+        let enrolled = team.leaders().map(|leaders| self.enrol(leaders)).transpose();
+        let own = match enrolled {
+            Ok(Some(Ok(_))) => Told::Yes,
+            Ok(_) => Told::No,
+            Err(_) => Told::Failed,
+        };
+        let told = team.tell(own, &self.constants)?;
+        match (enrolled?, told) {
+            (_, Told::Failed) => Err(team.trouble()),
+            (Some(Err(reason)), _) => {
+                team.free()?;
+                Ok(Err(reason))
+            }
+            (None, Told::No) => {
+                team.free()?;
+                Ok(Err(Reason::Registration))
+            }
+            (Some(Ok(registered)), _) => Ok(Ok(Cards::Shared(Some(registered), team))),
+            (None, Told::Yes) => Ok(Ok(Cards::Shared(None, team))),
+        }
+    }
+
+    /// Makes the counterpart of `comm`, whose members all have cards, or says why there is none. Collective.
+    fn enrol(&mut self, comm: Comm) -> Result<Result<Registered, Reason>, Trouble> {
+        let (rank, size, constants) = (comm.rank()?, comm.size()?, self.constants.clone());
+        let Some(engine) = self.engine() else { return Ok(Err(Reason::NoCards)) };
+        match engine.register(Box::new(MpiPeers::new(comm, rank, size, constants))) {
             Ok(registered) => Ok(Ok(registered)),
             // All ranks have this error.
             Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {
-                if rank == 0 {
+                // One line: a program may make any number of communicators. The statistics count the calls of all.
+                if !std::mem::replace(&mut self.is_refusal_said, true) && rank == 0 {
                     eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
                 }
                 Ok(Err(Reason::Registration))

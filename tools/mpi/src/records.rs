@@ -11,6 +11,7 @@ use crate::mpi::Comm;
 use crate::settings::Policy;
 use crate::shape::Reason;
 use crate::statistics::Name;
+use crate::team::Team;
 
 /// One communicator.
 #[derive(Debug)]
@@ -22,7 +23,16 @@ pub(crate) struct Record {
     /// Which of its calls go to the cards.
     pub(crate) policy: Policy,
     /// Its counterpart on the cards, or why it has none.
-    pub(crate) cards: Result<Registered, Reason>,
+    pub(crate) cards: Result<Cards, Reason>,
+}
+
+/// What this rank has of a communicator on the cards.
+#[derive(Debug)]
+pub(crate) enum Cards {
+    /// Each rank has a card.
+    Own(Registered),
+    /// Ranks share cards. A leader has a communicator on its card, that of all leaders.
+    Shared(Option<Registered>, Team),
 }
 
 /// The records, by number.

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::Constants;
 use crate::engine::{Engine, with_causes};
+use crate::folding::Seat;
 use crate::foreign::{Code, SUCCESS, Word};
+use crate::memory::Memories;
 use crate::mpi::{self, Comm, Key};
-use crate::records::Records;
+use crate::records::{Cards, Records};
 use crate::settings::{Policy, Settings};
 use crate::shape::Reason;
 use crate::statistics::Statistics;
+use crate::team::Team;
 
 /// What this process has of MPI and of its card.
 #[derive(Debug)]
@@ -20,16 +23,29 @@ pub(crate) struct Session {
     pub(crate) world: Comm,
     pub(crate) rank: u32,
     size: u32,
-    /// The card, or why no call goes to it; the same on all ranks.
-    pub(crate) engine: Result<Engine, Reason>,
+    /// The cards, or why no call goes to them; the same on all ranks.
+    pub(crate) cards: Result<JobCards, Reason>,
     /// What failed. The calls of this rank fail from then on.
     pub(crate) failed: Option<String>,
+    /// Whether a line has said why the cards refused a communicator.
+    pub(crate) is_refusal_said: bool,
     /// Of the number of a communicator's record.
     pub(crate) key: Key,
     /// Of what the program wishes for a communicator.
     pub(crate) hint: Key,
     pub(crate) records: Records,
     pub(crate) statistics: Statistics,
+    /// Of `MPI_Alloc_mem`.
+    pub(crate) memories: Memories,
+}
+
+/// The cards of a job.
+#[derive(Debug)]
+pub(crate) struct JobCards {
+    /// The card of this rank; `None` if its host has more ranks than cards.
+    pub(crate) engine: Option<Engine>,
+    /// By rank of `MPI_COMM_WORLD`.
+    pub(crate) seats: Vec<Seat>,
 }
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -56,22 +72,18 @@ pub(crate) fn end() {
     let Some(session) = session().take() else { return };
     session.report();
     // A card that closes is reset, and drops what its neighbours have sent.
-    if session.engine.is_ok() && session.failed.is_none() {
+    if session.cards.is_ok() && session.failed.is_none() {
         let _ = session.world.barrier();
     }
+    // The program may still use its memory.
+    std::mem::forget(session.memories);
 }
 
 /// Frees the record of a communicator. Sends nothing.
 pub(crate) unsafe extern "C" fn forget(_: Word, _: Word, number: Word, _: Word) -> Code {
-    let mut session = session();
-    let Some(session) = session.as_mut() else { return SUCCESS };
-    let Some(record) = session.records.remove(number) else { return SUCCESS };
-    if let (Ok(registered), Ok(engine), None) = (record.cards, &mut session.engine, &session.failed)
-        && let Err(error) = engine.forget(registered)
-    {
-        session.failed = Some(with_causes(&error));
-    }
-    SUCCESS
+    let team = session().as_mut().and_then(|session| session.forget(number));
+    // The session is not held, as MPI works here.
+    team.map_or(Ok(()), Team::free).map_or_else(|code| code, |()| SUCCESS)
 }
 
 /// Frees a number, which needs nothing.
@@ -85,27 +97,49 @@ impl Session {
         let world = Comm(constants.world);
         let (rank, size) = (world.rank()?, world.size()?);
         let settings = Settings::read();
-        let engine = agree(world, &constants, &settings, size)?;
+        let cards = agree(world, &constants, &settings, size)?;
         Ok(Session {
             settings: settings.ok(),
             world,
             rank,
             size,
-            engine,
+            cards,
             failed: None,
+            is_refusal_said: false,
             key: Key::create(forget)?,
             hint: Key::create(keep_nothing)?,
             records: Records::default(),
             statistics: Statistics::default(),
+            memories: Memories::default(),
             constants,
         })
+    }
+
+    /// The card of this rank, if it has one.
+    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+        self.cards.as_mut().ok()?.engine.as_mut()
+    }
+
+    /// Frees a record. Returns the team, which is to be freed, too.
+    fn forget(&mut self, number: Word) -> Option<Team> {
+        let (registered, team) = match self.records.remove(number)?.cards.ok()? {
+            Cards::Own(registered) => (Some(registered), None),
+            Cards::Shared(registered, team) => (registered, Some(team)),
+        };
+        if let (Some(registered), None) = (registered, &self.failed)
+            && let Some(Err(error)) = self.engine().map(|engine| engine.forget(registered))
+        {
+            self.failed = Some(with_causes(&error));
+        }
+        team
     }
 
     /// Prints the statistics of rank 0.
     fn report(&self) {
         let output = self.settings.as_ref().and_then(|settings| settings.output.as_ref());
         let (Some(output), 0) = (output, self.rank) else { return };
-        let clock_khz = self.engine.as_ref().map_or(0, Engine::clock_khz);
+        let engine = self.cards.as_ref().ok().and_then(|cards| cards.engine.as_ref());
+        let clock_khz = engine.map_or(0, Engine::clock_khz);
         let mpi = self.constants.abi.name();
         let text = self.statistics.report(output.format, mpi, (self.rank, self.size), clock_khz);
         let written = match &output.file {
@@ -118,13 +152,13 @@ impl Session {
     }
 }
 
-/// Opens the cards of all ranks, or of none: rank 0 then prints the first cause, and every rank knows it. Collective.
+/// Opens the cards of all hosts, or none: rank 0 then prints the first cause, and every rank knows it. Collective.
 fn agree(
     world: Comm,
     constants: &Constants,
     settings: &Result<Settings, String>,
     size: u32,
-) -> mpi::Result<Result<Engine, Reason>> {
+) -> mpi::Result<Result<JobCards, Reason>> {
     let is_multiple = mpi::thread_level()? >= constants.thread_multiple;
     let terms = |settings: &Settings| {
         let terms = settings.common().map(|(name, value)| format!("{name}={value}"));
@@ -160,15 +194,17 @@ fn agree(
         tell(world, "no cards: FPGACTL_CARDS is not set")?;
         return Ok(Err(Reason::NoCards));
     }
-    let (number, count) = world.on_host(constants)?;
-    let engine = match settings.cards.get(number as usize) {
-        Some(card) => Engine::open(card, settings.in_rank_order, settings.timeout),
-        None => Err(format!("this host has {count} ranks and FPGACTL_CARDS names {} cards", settings.cards.len())),
-    };
+    let (number, host) = world.on_host(constants)?;
+    let card = settings.cards.get(number as usize);
+    let engine = card.map(|card| Engine::open(card, settings.in_rank_order, settings.timeout)).transpose();
     let opened = statement(engine.as_ref().map(|_| String::new()).map_err(Clone::clone));
     let all = world.allgather(&opened, constants)?;
+    let seats = world.allgather_numbers(&[host, i64::from(card.is_some())], constants)?;
     match (first_failure(&all), engine) {
-        (None, Ok(engine)) => Ok(Ok(engine)),
+        (None, Ok(engine)) => {
+            let seats = seats.chunks_exact(2).map(|seat| Seat { host: seat[0], has_card: seat[1] != 0 }).collect();
+            Ok(Ok(JobCards { engine, seats }))
+        }
         (cause, _) => {
             tell(world, &cause.unwrap_or_default())?;
             Ok(Err(Reason::NoCards))

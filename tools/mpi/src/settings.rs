@@ -76,10 +76,7 @@ impl Settings {
         let cards: Vec<String> = cards.split(',').filter(|card| !card.is_empty()).map(str::to_owned).collect();
         let twice = (1..cards.len()).find(|index| cards[..*index].contains(&cards[*index]));
         if let Some(index) = twice {
-            return Err(format!(
-                "FPGACTL_CARDS names {} twice: expected one card for each rank of a host",
-                cards[index]
-            ));
+            return Err(format!("FPGACTL_CARDS names {} twice: expected each card of the host once", cards[index]));
         }
         let policy = value("FPGA_MPI_POLICY");
         let policy = match policy.as_deref().map(Policy::parse) {
@@ -161,7 +158,7 @@ mod tests {
             ("FPGA_MPI_TIMEOUT", "0", "seconds"),
             ("FPGA_MPI_TIMEOUT", "inf", "seconds"),
             ("FPGA_MPI_STATS", "xml", "json, text"),
-            ("FPGACTL_CARDS", "a,b,a", "one card for each rank"),
+            ("FPGACTL_CARDS", "a,b,a", "each card of the host once"),
         ] {
             let refusal = settings(&[(name, value)]).unwrap_err();
             assert!(refusal.contains(name) && refusal.contains(allowed), "{refusal}");

@@ -13,11 +13,19 @@ use crate::shape::Reason;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     offloaded: u64,
-    /// Bytes of this rank's input and output, of offloaded calls.
-    bytes: u64,
-    host: Duration,
-    card_cycles: u64,
+    sum: Call,
     passed: BTreeMap<Reason, u64>,
+}
+
+/// Offloaded calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Of this rank's input and output.
+    pub(crate) bytes: u64,
+    /// Bytes of these that the host copied, to memory that the card reaches and back.
+    pub(crate) copied: u64,
+    pub(crate) host: Duration,
+    pub(crate) card_cycles: u64,
 }
 
 /// A communicator, or all with the same name and size that were freed.
@@ -63,6 +71,7 @@ struct PrintedRow<'a> {
     op: &'a str,
     offloaded: u64,
     bytes: u64,
+    copied: u64,
     host_us: f64,
     cards_us: f64,
     passed: BTreeMap<&'static str, u64>,
@@ -77,19 +86,13 @@ impl Statistics {
         rows.entry(operation).or_default()
     }
 
-    pub(crate) fn offloaded(
-        &mut self,
-        name: &Name,
-        operation: &'static str,
-        bytes: u64,
-        host: Duration,
-        card_cycles: u64,
-    ) {
+    pub(crate) fn offloaded(&mut self, name: &Name, operation: &'static str, call: Call) {
         let row = self.row(name, operation);
         row.offloaded += 1;
-        row.bytes += bytes;
-        row.host += host;
-        row.card_cycles += card_cycles;
+        row.sum.bytes += call.bytes;
+        row.sum.copied += call.copied;
+        row.sum.host += call.host;
+        row.sum.card_cycles += call.card_cycles;
     }
 
     pub(crate) fn passed(&mut self, name: &Name, operation: &'static str, reason: Reason) {
@@ -102,9 +105,10 @@ impl Statistics {
         let row = |(op, row): (&&'static str, &Row)| PrintedRow {
             op,
             offloaded: row.offloaded,
-            bytes: row.bytes,
-            host_us: row.host.as_nanos() as f64 / 1e3,
-            cards_us: cards_us(row.card_cycles),
+            bytes: row.sum.bytes,
+            copied: row.sum.copied,
+            host_us: row.sum.host.as_nanos() as f64 / 1e3,
+            cards_us: cards_us(row.sum.card_cycles),
             passed: row.passed.iter().map(|(reason, count)| (reason.text(), *count)).collect(),
         };
         let communicators = self.rows.iter().map(|(name, rows)| PrintedCommunicator {
@@ -128,7 +132,8 @@ fn text(printed: &Printed<'_>) -> String {
         for row in &communicator.operations {
             let _ = write!(text, "  {:<20} {:>8} offloaded", row.op, row.offloaded);
             if row.offloaded != 0 {
-                let _ = write!(text, ", {} B, host {:.1} us, cards {:.1} us", row.bytes, row.host_us, row.cards_us);
+                let PrintedRow { bytes, copied, host_us, cards_us, .. } = row;
+                let _ = write!(text, ", {bytes} B, {copied} B copied, host {host_us:.1} us, cards {cards_us:.1} us");
             }
             for (reason, count) in &row.passed {
                 let _ = write!(text, "; {count} passed through: {reason}");
@@ -143,23 +148,29 @@ fn text(printed: &Printed<'_>) -> String {
 mod tests {
     use super::*;
 
+    const CALL: Call = Call { bytes: 16, copied: 8, host: Duration::from_micros(3), card_cycles: 300 };
+
     #[test]
     fn reports_say_what_was_counted() {
         let mut statistics = Statistics::default();
         let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
-        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
-        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.offloaded(&world, "allreduce", CALL);
+        statistics.offloaded(&world, "allreduce", CALL);
         statistics.passed(&world, "allreduce", Reason::Datatype);
         statistics.passed(&world, "iallreduce", Reason::NonBlocking);
         let json = statistics.report(Format::Json, "MPICH", (0, 4), 300_000);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         let row = &json["communicators"][0]["operations"][0];
         assert_eq!((&row["op"], &row["offloaded"], &row["bytes"]), (&"allreduce".into(), &2.into(), &32.into()));
+        assert_eq!(row["copied"], 16);
         assert_eq!((&row["host_us"], &row["cards_us"]), (&6.0.into(), &2.0.into()));
         assert_eq!(row["passed"]["datatype that the cards do not reduce"], 1);
         let text = statistics.report(Format::Text, "MPICH", (0, 4), 300_000);
         assert!(text.contains("MPI_COMM_WORLD, 4 ranks\n"), "{text}");
-        assert!(text.contains("2 offloaded, 32 B, host 6.0 us, cards 2.0 us; 1 passed through: datatype"), "{text}");
+        assert!(
+            text.contains("2 offloaded, 32 B, 16 B copied, host 6.0 us, cards 2.0 us; 1 passed through: datatype"),
+            "{text}"
+        );
     }
 
     /// The schema is of these types, and what is printed is valid by it.
@@ -177,7 +188,7 @@ mod tests {
         assert!(printed == std::fs::read_to_string(path).unwrap(), "{path} differs (UPDATE=1 writes it)");
         let mut statistics = Statistics::default();
         let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
-        statistics.offloaded(&world, "allreduce", 16, Duration::from_micros(3), 300);
+        statistics.offloaded(&world, "allreduce", CALL);
         statistics.passed(&world, "iallreduce", Reason::NonBlocking);
         let report = statistics.report(Format::Json, "MPICH", (0, 4), 300_000);
         let report = serde_json::from_str(&report).unwrap();

@@ -2,6 +2,7 @@
 
    legal host: communicators of the ranks of one host, and of every other rank.
    legal spawn: ranks that are started by MPI_Comm_spawn; calls with them go to the MPI library.
+   legal order: sums whose order is visible, and calls in which it is not.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
@@ -33,6 +34,22 @@ static void by_host(void) {
     calls(host, 1);
     calls(MPI_COMM_WORLD, 1);
     MPI_Comm_free(&host);
+}
+
+/* A sum of floats, and calls whose order nobody can see. */
+static void in_order(void) {
+    int rank, size, all = 0, root = 7;
+    double own, sum = 0, largest = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    own = rank;
+    MPI_Allreduce(&own, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&rank, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Reduce(&own, &largest, 1, MPI_DOUBLE, MPI_MAX, size - 1, MPI_COMM_WORLD);
+    if (rank != 0) root = 0;
+    MPI_Bcast(&root, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    wrong += sum != size * (size - 1) / 2 || all != size * (size - 1) / 2 || root != 7 || (rank == size - 1 && largest != rank);
+    if (rank == 0) printf("expected allreduce 1\nexpected reduce 1\nexpected broadcast 1\n");
 }
 
 /* Parents and children, as one communicator. */
@@ -78,8 +95,9 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_get_parent(&parent);
     if (is_child || strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
+    else if (strcmp(argv[1], "order") == 0) in_order();
     else by_host();
-    if (rank == 0 && parent == MPI_COMM_NULL) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
+    if (rank == 0 && expected) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();
     return wrong != 0;
 }

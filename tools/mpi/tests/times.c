@@ -1,8 +1,9 @@
 /* Time of a call by operation and size, on the slowest rank: "OPERATION BYTES MICROSECONDS" on rank 0. BYTES is the larger of input and
-   output of a rank. Each has a communicator of its own, whose name says which it is: so libfpga_mpi.so counts it apart. */
+   output of a rank. With a second argument, both are in memory of MPI_Alloc_mem. Each has a communicator of its own, whose name says which it is: so libfpga_mpi.so counts it apart. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { BCAST, ALLREDUCE, ALLGATHER, ALLTOALL, OPERATIONS };
 static const char *names[OPERATIONS] = {"broadcast", "allreduce", "allgather", "alltoall"};
@@ -23,7 +24,16 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     int largest = argc > 1 ? atoi(argv[1]) : 64 << 20;
-    char *send = calloc(largest, 1), *receive = calloc(largest, 1);
+    char *send, *receive;
+    if (argc > 2) {
+        MPI_Alloc_mem(largest, MPI_INFO_NULL, &send);
+        MPI_Alloc_mem(largest, MPI_INFO_NULL, &receive);
+    } else {
+        send = malloc(largest);
+        receive = malloc(largest);
+    }
+    memset(send, 0, largest);
+    memset(receive, 0, largest);
     for (int what = 0; what < OPERATIONS; what++) {
         for (long bytes = 8; bytes <= largest; bytes *= bytes == 16 << 20 ? 4 : 8) {
             char name[64];
