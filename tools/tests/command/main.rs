@@ -25,6 +25,7 @@ mod selftest;
 mod served;
 mod serving;
 mod sweeps;
+mod switches;
 mod top;
 mod traces;
 mod transforms;
