@@ -1,5 +1,7 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
+use cmdseq::capability::SwitchUnits;
+use cmdseq::switch::{Collective, Form};
 use cmdseq::{Capabilities, Element, Operation, Reduction};
 use fpga_driver::{Error, Feed, find_sequencer};
 use fpga_hal::Function;
@@ -69,6 +71,28 @@ struct Described {
     unknown_operations: Vec<u32>,
     element_types: Vec<&'static str>,
     reductions: Vec<&'static str>,
+    /// What the switches of the network compute; absent if they only route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<SwitchDescribed>,
+}
+
+/// What the switches of a network compute.
+#[derive(JsonSchema, Serialize)]
+struct SwitchDescribed {
+    collectives: Vec<InSwitch>,
+    element_types: Vec<&'static str>,
+    reductions: Vec<&'static str>,
+    control_cycles: u32,
+    float_cycles: u32,
+    router_cycles: u32,
+    entry_ps: u32,
+}
+
+/// A collective that switches compute, and the forms in which they do.
+#[derive(JsonSchema, Serialize)]
+struct InSwitch {
+    operation: &'static str,
+    forms: Vec<&'static str>,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -139,8 +163,6 @@ fn described(capabilities: &Capabilities) -> Described {
     let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
     let is_unknown =
         |code: &u32| Operation::from_code(*code as u8).is_none() && capabilities.operations >> code & 1 == 1;
-    let elements = Element::ALL.iter().filter(|one| capabilities.element_types & one.bit() != 0);
-    let reductions = Reduction::ALL.iter().filter(|one| capabilities.reductions & one.bit() != 0);
     Described {
         instruction_version: capabilities.isa,
         clock_khz: capabilities.clock_khz,
@@ -168,9 +190,47 @@ fn described(capabilities: &Capabilities) -> Described {
         extrapolated: capabilities.extrapolated,
         operations: operations.collect(),
         unknown_operations: (0..u64::BITS).filter(is_unknown).collect(),
-        element_types: elements.map(|one| one.name()).collect(),
-        reductions: reductions.map(|one| one.name()).collect(),
+        element_types: elements(capabilities.element_types),
+        reductions: reductions(capabilities.reductions),
+        switch: capabilities.switch.as_ref().map(in_switches),
     }
+}
+
+/// Returns the names of element types, by their bits.
+fn elements(bits: u32) -> Vec<&'static str> {
+    Element::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
+}
+
+/// Returns the names of reductions, by their bits.
+fn reductions(bits: u32) -> Vec<&'static str> {
+    Reduction::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
+}
+
+fn in_switches(units: &SwitchUnits) -> SwitchDescribed {
+    let forms = |collective: Collective| -> Vec<&'static str> {
+        Form::ALL.iter().filter(|form| units.has(collective, **form)).map(|form| form.name()).collect()
+    };
+    let of = |collective: Collective| InSwitch { operation: collective.name(), forms: forms(collective) };
+    SwitchDescribed {
+        collectives: Collective::ALL.into_iter().map(of).filter(|one| !one.forms.is_empty()).collect(),
+        element_types: elements(units.element_types),
+        reductions: reductions(units.reductions),
+        control_cycles: units.control_cycles,
+        float_cycles: units.float_cycles,
+        router_cycles: units.router_cycles,
+        entry_ps: units.entry_ps,
+    }
+}
+
+/// Lists what switches compute, in lines that follow those of the card.
+fn switch_rows(of: &SwitchDescribed) -> [[String; 2]; 3] {
+    let collective = |one: &InSwitch| format!("{} ({})", one.operation, one.forms.join(" "));
+    let collectives: Vec<String> = of.collectives.iter().map(collective).collect();
+    [
+        ["in the switches".to_owned(), collectives.join(", ")],
+        ["  element types".to_owned(), of.element_types.join(" ")],
+        ["  reductions".to_owned(), of.reductions.join(" ")],
+    ]
 }
 
 fn components(selector: &Selector) -> Vec<Component> {
@@ -238,6 +298,7 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         row("element types", of.element_types.join(" ")),
         row("reductions", of.reductions.join(" ")),
     ];
+    rows.extend(of.switch.iter().flat_map(switch_rows).map(Vec::from));
     if !of.unknown_operations.is_empty() {
         let codes: Vec<String> = of.unknown_operations.iter().map(u32::to_string).collect();
         rows.push(row("not known here", format!("operations {}", codes.join(" "))));

@@ -156,8 +156,8 @@ pub(crate) struct Bluelink {
 
 #[derive(Debug, Args)]
 pub(crate) struct MpiFpga {
-    /// Draw figures 8 to 12 of the paper, as far as the mock has them, into this
-    /// directory
+    /// Draw figures 8 to 12 of the paper, as far as the mock has them, and
+    /// estimates for a million nodes, into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
@@ -167,6 +167,11 @@ pub(crate) struct MpiFpga {
 
 #[derive(Debug, Args)]
 pub(crate) struct Novog {
+    /// Draw the FFTs of table 6.4, and the published tables of areas, into this
+    /// directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) rows: Rows,
 }

@@ -26,6 +26,7 @@ mod selftest;
 mod served;
 mod serving;
 mod sweeps;
+mod switches;
 mod top;
 mod traces;
 mod transforms;

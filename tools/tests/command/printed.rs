@@ -224,7 +224,7 @@ fn json_has_the_keys_that_are_promised() {
         assert!(row["id"].is_string() && row["what"].is_string() && row["unit"].is_string(), "{row}");
         assert!(row["ours"].is_number() && row["within"].is_boolean(), "{row}");
         assert!(row["published"].is_number() || row["published"].is_null(), "{row}");
-        assert!(["predicted", "derived", "fitted"].contains(&row["basis"].as_str().unwrap()), "{row}");
+        assert!(["predicted", "derived", "fitted", "computed"].contains(&row["basis"].as_str().unwrap()), "{row}");
     }
 }
 
