@@ -70,7 +70,7 @@ pub(crate) fn mpi_fpga(shape: Shape) -> Capabilities {
         control_ps: 42 * 4_000 + way_ps,
         data_ps: 48 * 4_000 + way_ps,
         acknowledge_ps: 48 * 4_000 + way_ps,
-        hop_ps: (router_ps + link_ps) as u32,
+        hop_ps: router_ps + link_ps,
         link_mbps: 60_000,
         channel_mbps: 153_600,
         beat_bytes: 32,
