@@ -117,8 +117,8 @@ pub enum Error {
     AllOnes {
         /// The card.
         name: String,
-        /// Offset in the sequencer's block.
-        register: u32,
+        /// Offset in the sequencer's block; of other blocks, in their BAR.
+        register: u64,
     },
     /// The card's function has reported a PCIe error that was not corrected. What was in flight may be wrong.
     #[error("{name} reported an uncorrected PCIe error ({health}); reset the card")]

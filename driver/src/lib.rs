@@ -5,7 +5,7 @@
 //! defines communicators ([`Communicator`]), and runs programs on the cards of a group: plans with their times
 //! ([`Cluster::execute`], [`Report`]), a caller's own ([`Cluster::run`]), and stored ones that are launched repeatedly
 //! ([`Prepared`]). Programs on the hosts of two cards have pipes ([`PipeWriter`], [`PipeReader`]), and cards of a CIRCUS network have
-//! channels ([`channel`]). Parts of the makers' shells are AMD's DMA engine ([`xdma`]) and the control functions of Intel cards
+//! channels ([`channel`]). Cards of Novo-G# have statically scheduled routers ([`routed`]). Parts of the makers' shells are AMD's DMA engine ([`xdma`]) and the control functions of Intel cards
 //! ([`dfl`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
 //!
 //! ```text
@@ -49,7 +49,7 @@
 //! ```text
 //! feature list ◀ sequencer ◀ xdma ◀ transport ◀ shell ◀ card ◀ communicators, report ◀ cluster
 //!                          ◀ ledger ◀ queue             ◀ pipe
-//!                          ◀ channel, dfl
+//!                          ◀ channel, dfl                                            ◀ routed
 //!                registers   DMA     host ring   how a  memory   registry     times    execute, run
 //!                of the      engine  card ring   card   programs contexts     summary  prepare, launch
 //!                block                           is fed tables                         calibrate
@@ -88,6 +88,7 @@ mod pipe;
 mod queue;
 pub mod readings;
 mod report;
+pub mod routed;
 mod sequencer;
 mod shell;
 mod stats;
@@ -126,5 +127,7 @@ pub use report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 pub use sequencer::discover::find_sequencer;
 pub use sequencer::health::{Health, PcieErrors};
 pub use sequencer::state::{Current, SequencerState};
-pub use stats::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
-pub use transport::card_ring::RingWindow;
+pub use stats::{
+    CardStats, OwnerState, PublishedSensors, SensedValue, StatsError, StatsFile, list_stats, read_stats,
+    remove_gone_stats,
+};

@@ -67,6 +67,16 @@ pub enum Fault {
         /// How many blocks, bursts, signals and requests the link carries before.
         after: u64,
     },
+    /// Hits a packet that the link from one card of Novo-G# to its neighbour carries with a bit error, in this direction: the
+    /// neighbour's router drops the packet without notice.
+    Drop {
+        /// The card that sends.
+        from: u32,
+        /// Its neighbour.
+        to: u32,
+        /// How many packets the links from the one to the other carry before.
+        after: u64,
+    },
     /// Flips bits of a word of card memory, whatever is written there, until the card is reset.
     FlipBits {
         /// The card.
@@ -119,6 +129,7 @@ impl Fault {
             | Fault::Unanswered { .. }
             | Fault::Poisoned { .. }
             | Fault::Garble { .. }
+            | Fault::Drop { .. }
             | Fault::FlipBits { .. }
             | Fault::Vanish { .. } => When::Now,
         }

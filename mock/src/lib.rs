@@ -43,7 +43,7 @@ pub mod xdma;
 pub use card::memory::{CardMemory, MemoryError};
 pub use card::user_logic::{UserCall, UserLogic};
 pub use channels::ChannelCards;
-pub use fabric::{Clock, Fabric, LateDma};
+pub use fabric::{Accesses, Clock, Fabric, LateDma, Recorder};
 pub use fault::{Fault, Moved, When};
 pub use net::noise;
 pub use net::transfers::LinkTransfer;

@@ -14,6 +14,7 @@ use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::card::posted::Posted;
 use crate::card::readiness::Readiness;
+use crate::card::routed::Routed;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::switched::Switches;
@@ -77,6 +78,8 @@ pub(crate) enum Event {
     Posted { card: usize, number: u64 },
     /// A message of the network of switches arrives.
     Switches,
+    /// The user logic behind statically scheduled routers has nothing left to do.
+    TransformEnds,
     /// A reset that takes time has come a step further.
     ResetGoesOn { card: usize, epoch: u64 },
 }
@@ -124,6 +127,8 @@ pub(crate) struct Core {
     pub(crate) host: HostDma,
     /// The network of switches, if they compute.
     pub(crate) switches: Option<Switches>,
+    /// Statically scheduled routers, if the cards have them.
+    pub(crate) routed: Option<Routed>,
     /// Chooses what bit errors hit.
     pub(crate) link_dice: Dice,
     pub(crate) statistics: Statistics,
@@ -176,6 +181,7 @@ impl Core {
         let cards = (0..profile.nodes).map(&mut card).collect();
         let cards: Vec<Card> = cards;
         let switches = Switches::of(&profile, &cards);
+        let routed = Routed::of(&profile);
         let host = HostDma::new(profile.hardware.split_dma.unwrap_or(0));
         Core {
             profile,
@@ -186,6 +192,7 @@ impl Core {
             rates,
             host,
             switches,
+            routed,
             link_dice: Dice::default(),
             statistics: Statistics::default(),
             transfers: None,

@@ -13,8 +13,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use fpga_driver::trace::{Moment, RECORDS};
 use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Profile};
-use fpga_tests::recorder::Recorder;
+use fpga_mock::{Fabric, Profile, Recorder};
 use fpga_tests::relaunch::Recorded;
 
 /// Submissions between two looks at the clock: a look costs about as much as a submission.

@@ -9,8 +9,7 @@ use cmdseq::{Encoded, Instruction, Operand};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Card, Cluster, Prepared, QueuePair};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Profile};
-use fpga_tests::recorder::Recorder;
+use fpga_mock::{Fabric, Profile, Recorder};
 use fpga_tests::relaunch::Recorded;
 
 const COUNT: u32 = 512;

@@ -19,7 +19,6 @@ pub mod pattern;
 pub mod prediction;
 pub mod program_sets;
 pub mod raw_host;
-pub mod recorder;
 pub mod reduction;
 pub mod relaunch;
 pub mod run;

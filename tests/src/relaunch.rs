@@ -7,9 +7,7 @@ use cmdseq::plan::{Algorithm, Collective, Request};
 use cmdseq::{Capabilities, Combine, Element, Reduction};
 use fpga_driver::{Cluster, Prepared};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Profile};
-
-use crate::recorder::{Accesses, Recorder};
+use fpga_mock::{Accesses, Fabric, Profile, Recorder};
 
 /// Cards of the fabric.
 pub const CARDS: u32 = 4;

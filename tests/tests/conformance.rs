@@ -10,7 +10,7 @@ use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, Hardware, LateDma, Profile, Shell};
-use fpga_tests::conformance::{Bus, CARDS, CASES, Named, OF_HOST_MEMORY, Seen};
+use fpga_tests::conformance::{Bus, CARDS, CASES, Named, OF_HOST_MEMORY, Seen, WITHOUT_ENGINE};
 use fpga_tests::sweep::is_full;
 use libtest_mimic::{Arguments, Trial};
 
@@ -57,7 +57,7 @@ impl Way {
     fn run(self, case: fn(&Bus<'_>)) {
         let profile = Profile { hardware: self.hardware, shell: self.shell, ..Profile::optweb(CARDS) };
         let fabric = Fabric::new(profile).expect("a fabric");
-        let engines = (self.shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
+        let engines = self.shell.has_engine().then(|| XdmaCards::before(&fabric, Shape::default()));
         let endpoint = |node| match (&engines, self.shell) {
             (Some(cards), _) => cards.endpoint(node),
             (None, Shell::S10Pac) => pac(&fabric, node),
@@ -73,7 +73,7 @@ impl Way {
             Shell::Mock => Seen::MOCK,
             Shell::S10Dfl => Seen::S10_DFL,
             Shell::S10Pac => Seen::S10_PAC,
-            Shell::AlveoXdma => Seen::ALVEO_XDMA,
+            Shell::AlveoXdma | Shell::AlveoBypass => Seen::ALVEO_XDMA,
         };
         if !self.is_served {
             return case(&Bus { open: &|| attach(&cards), drift_ppm, seen });
@@ -119,11 +119,14 @@ fn ways() -> Vec<(String, Way)> {
     let mut ways = vec![("in process".to_owned(), Way::IN_PROCESS)];
     for shell in Shell::ALL {
         let Some(name) = shell.name() else { continue };
+        let name = format!("{name}{}", shell.option());
         ways.push((format!("in process, {name}"), Way { shell, ..Way::IN_PROCESS }));
         ways.push((format!("vfio-user, {name}"), Way { shell, ..Way::ON_SOCKETS }));
+        if shell.has_engine() {
+            let late = Way { shell, is_late: true, has_clock: true, ..Way::IN_PROCESS };
+            ways.push((format!("in process, {name}, the fabric on a clock of its own, late DMA"), late));
+        }
     }
-    let late = Way { shell: Shell::AlveoXdma, is_late: true, has_clock: true, ..Way::IN_PROCESS };
-    ways.push(("in process, alveo-xdma, the fabric on a clock of its own, late DMA".to_owned(), late));
     for (bus, way) in buses {
         ways.push((bus.to_owned(), way));
         ways.push((format!("{bus}, late DMA"), Way { is_late: true, ..way }));
@@ -141,7 +144,10 @@ fn ways() -> Vec<(String, Way)> {
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let trials = ways().into_iter().flat_map(|(name, way)| {
-        let runs = move |case: &&Named| way.shell.masters_bus() || !OF_HOST_MEMORY.contains(&case.0);
+        let runs = move |case: &&Named| {
+            let is_possible = way.shell.masters_bus() || !OF_HOST_MEMORY.contains(&case.0);
+            is_possible && !(way.shell.has_engine() && WITHOUT_ENGINE.contains(&case.0))
+        };
         CASES.iter().filter(runs).map(move |&(case_name, case)| {
             Trial::test(format!("{name}: {case_name}"), move || {
                 way.run(case);

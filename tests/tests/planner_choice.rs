@@ -68,7 +68,7 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
         Topology::FullyConnected => cards::connected(profile.nodes),
         Topology::Dragonfly { groups } => cards::dragonfly(groups, profile.nodes / groups),
         Topology::Torus { rows } => cards::circus(rows, profile.nodes / rows),
-        Topology::Switched(shape) => panic!("no such cards here: {shape:?}"),
+        Topology::Switched(shape) => cards::mpi_fpga(shape),
     };
     let capabilities = Capabilities { lanes: profile.lanes, ..capabilities };
     let planned: Vec<(Plan, Vec<Plan>)> = requests
@@ -150,6 +150,19 @@ fn the_same_on_tori() {
         if is_full() { &[(1, 2), (1, 7), (2, 2), (3, 4), (4, 4), (5, 5), (8, 8)] } else { &[(1, 5), (2, 3), (4, 4)] };
     for (rows, columns) in shapes {
         let profile = Profile::circus(*rows, *columns);
+        check(&profile, &requests(&profile));
+    }
+}
+
+#[test]
+fn the_same_on_networks_whose_switches_compute() {
+    let shapes: &[&str] = if is_full() {
+        &["2x1x1", "3x2x1", "2x2x2", "4x2x2", "fat:2", "fat:13", "fat:20:16"]
+    } else {
+        &["2x2x2", "fat:8"]
+    };
+    for shape in shapes {
+        let profile = Profile::mpi_fpga_of(shape).unwrap();
         check(&profile, &requests(&profile));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use fpga_tests::recorder::Accesses;
+use fpga_mock::Accesses;
 use fpga_tests::relaunch::{CARDS, COLLECTIVES, Recorded};
 
 #[global_allocator]

@@ -15,7 +15,7 @@ const CARDS: u32 = 4;
 fn functions(shell: Shell) -> (Fabric, Vec<Function>) {
     let fabric = Fabric::new(Profile { shell, ..Profile::optweb(CARDS) }).unwrap();
     let domain = Domain::in_process();
-    let engines = (shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
+    let engines = shell.has_engine().then(|| XdmaCards::before(&fabric, Shape::default()));
     let endpoint = |node| match (&engines, shell) {
         (Some(cards), _) => cards.endpoint(node),
         (None, Shell::S10Dfl | Shell::S10Pac) => {

@@ -7,8 +7,7 @@ use cmdseq::Instruction;
 use fpga_driver::trace::Moment;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Profile};
-use fpga_tests::recorder::{Accesses, Recorder};
+use fpga_mock::{Accesses, Fabric, Profile, Recorder};
 
 #[global_allocator]
 static ALLOCATIONS: dhat::Alloc = dhat::Alloc;

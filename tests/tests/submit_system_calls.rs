@@ -12,8 +12,7 @@ use cmdseq::Instruction;
 use fpga_driver::trace::Moment;
 use fpga_driver::{Card, Cluster};
 use fpga_hal::{Domain, in_process};
-use fpga_mock::{Fabric, Profile};
-use fpga_tests::recorder::Recorder;
+use fpga_mock::{Fabric, Profile, Recorder};
 use seccompiler::{SeccompAction, SeccompFilter};
 
 const ROLE: &str = "FPGA_TESTS_SUBMIT_ROLE";

@@ -22,6 +22,8 @@ pub(crate) struct Described {
     role: &'static str,
     feed: Option<&'static str>,
     blocks: Vec<Placed>,
+    /// Files with the ids of the function that are not used, and why.
+    passed_over: Vec<String>,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -104,6 +106,7 @@ pub(crate) fn describe(function: &Function) -> Result<Described> {
         role: found.role.name(),
         feed: found.feed.map(board::Feed::name),
         blocks: found.blocks.iter().map(placed).collect(),
+        passed_over: board::passed_over(function),
     })
 }
 
@@ -120,6 +123,17 @@ pub(crate) fn text(of: &Described) -> String {
         let at = format!("{:#x}", one.offset);
         vec![one.kind.to_owned(), one.bar.to_string(), at, one.basis.to_owned(), one.source.clone()]
     };
-    let rows: Vec<_> = std::iter::once(heading).chain(of.blocks.iter().map(row)).collect();
-    format!("board file {}\n{}", name(of), output::table(&rows))
+    let mut text = format!("board file {}\n", name(of));
+    if of.blocks.is_empty() {
+        text += "it places no blocks\n";
+    } else {
+        let rows: Vec<_> = std::iter::once(heading).chain(of.blocks.iter().map(row)).collect();
+        text += &output::table(&rows);
+    }
+    text + &unused(of)
+}
+
+/// Returns a line for each file with the ids of the function that is not used.
+pub(crate) fn unused(of: &Described) -> String {
+    of.passed_over.iter().map(|why| format!("board file not used: {why}\n")).collect()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cmdseq::Capabilities;
 use cmdseq::plan::Plan;
 use fpga_driver::{Card, Cluster};
+use fpga_hal::Function;
 use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Fabric, Kind, Selection, Selector};
 
@@ -13,6 +14,7 @@ use crate::cli::Cli;
 use crate::exit::{Failure, Result};
 use crate::functions::{self, State};
 use crate::known;
+use crate::sampler::Sampler;
 
 /// Printed with all times of mock cards.
 pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not measured on hardware\n";
@@ -20,8 +22,18 @@ pub(crate) const MOCK_NOTE: &str = "note: mock cards; times are simulated, not m
 /// Printed where mock cards change nothing outside of the command.
 pub(crate) const MOCK_CARDS_NOTE: &str = "note: mock cards; they end with this command\n";
 
+/// Returns the only function of a selection.
+pub(crate) fn single(selection: &Selection) -> Result<&Function> {
+    match selection.functions.as_slice() {
+        [function] => Ok(function),
+        several => Err(Failure::usage(format!("{} selects {} cards: select one", selection.selector, several.len()))),
+    }
+}
+
 /// Opened cards of one fabric.
 pub(crate) struct Cards {
+    /// Dropped first: it reads the cards.
+    sampler: Option<Sampler>,
     pub(crate) selector: String,
     pub(crate) kind: Kind,
     pub(crate) cluster: Cluster,
@@ -51,6 +63,13 @@ pub(crate) fn selector(cli: &Cli) -> Result<String> {
         bound.join(", "),
         fpga_select::DEFAULT
     )))
+}
+
+/// As [`selector`], with other default mock cards.
+pub(crate) fn selector_or(cli: &Cli, default: &str) -> Result<String> {
+    let selected = selector(cli)?;
+    let is_default = cli.cards.is_none() && selected == fpga_select::DEFAULT;
+    Ok(if is_default { default.to_owned() } else { selected })
 }
 
 /// Returns the error of a program whose number of ranks differs from the number of cards.
@@ -87,11 +106,20 @@ impl Cards {
 
     /// As [`selected`](Self::selected), for a command with time limit `timeout`.
     pub(crate) fn selected_within(cli: &Cli, timeout: Duration) -> Result<Self> {
-        let mut cards = Cards::open_within(&selector(cli)?, timeout)?;
-        let count = cards.cluster.cards().len();
-        let cluster = &mut cards.cluster;
-        publish(cli, (0..count).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
-        Ok(cards)
+        Ok(Cards::open_within(&selector(cli)?, timeout)?.published(cli))
+    }
+
+    /// Takes the cards that this process has in a cluster of several.
+    pub(crate) fn joined(cli: &Cli, selector: String, kind: Kind, cluster: Cluster) -> Self {
+        Cards { sampler: None, selector, kind, cluster, fabric: None }.published(cli)
+    }
+
+    /// Publishes counters and sensors from now on.
+    fn published(mut self, cli: &Cli) -> Self {
+        let cluster = &mut self.cluster;
+        publish(cli, (0..cluster.cards().len()).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
+        self.sampler = Sampler::start(self.cluster.cards());
+        self
     }
 
     pub(crate) fn open(selector: &str) -> Result<Self> {
@@ -107,7 +135,13 @@ impl Cards {
     /// Takes opened functions into use.
     pub(crate) fn of(selection: Selection) -> Result<Self> {
         let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
-        Ok(Cards { selector: selection.selector, kind: selection.kind, cluster, fabric: selection.fabric })
+        Ok(Cards {
+            sampler: None,
+            selector: selection.selector,
+            kind: selection.kind,
+            cluster,
+            fabric: selection.fabric,
+        })
     }
 
     /// Nodes of the cards in the fabric, by rank.

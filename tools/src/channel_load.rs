@@ -77,10 +77,7 @@ struct GivenTable {
 pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
     let definition = channel::open(&arguments.file)?;
     let cards = placed(&definition, &arguments.place)?;
-    let text = match (&cli.cards, cards::selector(cli)?) {
-        (None, default) if default == fpga_select::DEFAULT => DEFAULT.to_owned(),
-        (_, selected) => selected,
-    };
+    let text = cards::selector_or(cli, DEFAULT)?;
     let selector = Selector::parse(&text)?;
     let functions = selector.open_channel_cards()?;
     let is_mock = functions.iter().any(is_mock);

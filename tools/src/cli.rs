@@ -5,6 +5,7 @@ mod channel;
 mod fft3d;
 mod functions;
 mod image;
+mod mem;
 mod mock;
 mod route;
 mod time;
@@ -28,8 +29,9 @@ pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, Pl
 pub(crate) use fft3d::Fft3d;
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
+pub(crate) use mem::{Mem, MemFill, MemRead, MemTest, MemWrite};
 pub(crate) use mock::{Mock, MockImage, Serve};
-pub(crate) use route::{Route, RouteCompile, RouteRoom, RouteShow, RouteVerify};
+pub(crate) use route::{Route, RouteCompile, RouteLoad, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
 pub(crate) use tune::{Traffic, Tune, shape};
 pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
@@ -42,7 +44,8 @@ pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = 80
+    max_term_width = 80,
+    after_help = "Commands that open cards also have:\n      --board <FILE|NAME>  Use this board file, or board of this project, for all\n                           functions (docs/boards.md)\n      --board-dir <DIR>    Read board files in this directory [default:\n                           /etc/fpga/boards.d] [env: FPGACTL_BOARDS]\n      --stats-dir <DIR>    Publish counters of opened cards in this directory, or\n                           `none` (docs/stats.md) [default: /dev/shm] [env:\n                           FPGACTL_STATS_DIR]"
 )]
 pub(crate) struct Cli {
     /// Print one JSON object on stdout, and errors as JSON on stderr
@@ -100,6 +103,11 @@ pub(crate) enum Command {
     Reset(Reset),
     /// Read or write a register; opens the card, which resets it
     Reg(Reg),
+    /// Read, write, fill or test card memory; opens the card, which resets it
+    Mem {
+        #[command(subcommand)]
+        command: Mem,
+    },
     /// Test each part of a card that this program knows; restores card memory
     Selftest(Selftest),
     /// Run a collective, check the result, and print the cards' times
@@ -135,7 +143,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Channel,
     },
-    /// Compile, verify and show tables of statically scheduled routers
+    /// Compile, verify, load and show tables of statically scheduled routers
     /// (docs/novo-g.md)
     Route {
         /// Subcommand
@@ -144,7 +152,7 @@ pub(crate) enum Command {
     },
     /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
     Tune(Tune),
-    /// Transform a three-dimensional array on mock cards of Novo-G#
+    /// Transform a three-dimensional array on cards of Novo-G#
     /// (docs/novo-g.md)
     Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card

@@ -63,6 +63,7 @@ fn rules(cli: &Cli) -> Rules {
             rules
         }
         Command::Reg(_)
+        | Command::Mem { .. }
         | Command::Selftest(_)
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: Some(_), .. }) } => {
             no_cards("SELECTOR selects the card")
@@ -80,11 +81,12 @@ fn rules(cli: &Cli) -> Rules {
         Command::Plan(arguments) => of_operation(arguments.operation.terms.collective),
         Command::Asm(_)
         | Command::Disasm(_)
-        | Command::Fft3d(_)
         | Command::Channel { command: cli::Channel::Check(_) }
-        | Command::Route { .. }
+        | Command::Route { command: cli::Route::Compile(_) | cli::Route::Verify(_) }
+        | Command::Route { command: cli::Route::Show(cli::RouteShow { file: Some(_), .. }) }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }
         | Command::Mock { command: cli::Mock::Image(_) } => no_machine("the command uses no card"),
+        Command::Fft3d(cli::Fft3d { input: Some(_), .. }) => vec![("seed", "the data comes from --input".to_owned())],
         Command::Tune(arguments) => [no_machine("the command uses no card"), of_traffic(&arguments.traffic)].concat(),
         Command::Run(arguments) => of_run(arguments),
         Command::Bench(cli::Bench { system }) => of_bench(system),
@@ -149,7 +151,7 @@ fn of_bench(system: &cli::System) -> Rules {
             }
             rules
         }
-        cli::System::Planner(_) => Rules::new(),
+        cli::System::Planner(_) | cli::System::Accesses => Rules::new(),
         _ => no_machine("the command opens its own mock fabrics"),
     }
 }

@@ -1,5 +1,7 @@
 //! `fpgactl info`: shows capabilities, and a mock fabric's parameters with their sources.
 
+use cmdseq::capability::SwitchUnits;
+use cmdseq::switch::{Collective, Form};
 use cmdseq::{Capabilities, Element, Operation, Reduction};
 use fpga_driver::{Error, Feed, find_sequencer};
 use fpga_hal::Function;
@@ -21,12 +23,21 @@ pub(crate) struct Printed<'a> {
     cards: usize,
     register_version: String,
     feed: &'static str,
+    /// Channels of the DMA engine through which the sequencer masters the bus.
+    bypass: Option<Bypass>,
     capabilities: Described,
     components: Vec<Component>,
     /// Of one card whose function is its control function, too.
     control: Option<control_info::Described>,
     /// Of each card.
     readings: Vec<readings::Described>,
+}
+
+/// Numbers of channels, as in `fpgactl.info/1`.
+#[derive(JsonSchema, Serialize)]
+struct Bypass {
+    h2c: u32,
+    c2h: u32,
 }
 
 /// Capabilities, as in `fpgactl.info/1`.
@@ -60,6 +71,28 @@ struct Described {
     unknown_operations: Vec<u32>,
     element_types: Vec<&'static str>,
     reductions: Vec<&'static str>,
+    /// What the switches of the network compute; absent if they only route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<SwitchDescribed>,
+}
+
+/// What the switches of a network compute.
+#[derive(JsonSchema, Serialize)]
+struct SwitchDescribed {
+    collectives: Vec<InSwitch>,
+    element_types: Vec<&'static str>,
+    reductions: Vec<&'static str>,
+    control_cycles: u32,
+    float_cycles: u32,
+    router_cycles: u32,
+    entry_ps: u32,
+}
+
+/// A collective that switches compute, and the forms in which they do.
+#[derive(JsonSchema, Serialize)]
+struct InSwitch {
+    operation: &'static str,
+    forms: Vec<&'static str>,
 }
 
 #[derive(JsonSchema, Serialize)]
@@ -105,6 +138,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         cards: cards.cluster.cards().len(),
         register_version: format!("{major}.{minor}"),
         feed: feed.name(),
+        bypass: first.and_then(|card| card.bypass_channels()).map(|(h2c, c2h)| Bypass { h2c, c2h }),
         capabilities: described(cards.capabilities()),
         components,
         control,
@@ -129,8 +163,6 @@ fn described(capabilities: &Capabilities) -> Described {
     let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
     let is_unknown =
         |code: &u32| Operation::from_code(*code as u8).is_none() && capabilities.operations >> code & 1 == 1;
-    let elements = Element::ALL.iter().filter(|one| capabilities.element_types & one.bit() != 0);
-    let reductions = Reduction::ALL.iter().filter(|one| capabilities.reductions & one.bit() != 0);
     Described {
         instruction_version: capabilities.isa,
         clock_khz: capabilities.clock_khz,
@@ -158,9 +190,47 @@ fn described(capabilities: &Capabilities) -> Described {
         extrapolated: capabilities.extrapolated,
         operations: operations.collect(),
         unknown_operations: (0..u64::BITS).filter(is_unknown).collect(),
-        element_types: elements.map(|one| one.name()).collect(),
-        reductions: reductions.map(|one| one.name()).collect(),
+        element_types: elements(capabilities.element_types),
+        reductions: reductions(capabilities.reductions),
+        switch: capabilities.switch.as_ref().map(in_switches),
     }
+}
+
+/// Returns the names of element types, by their bits.
+fn elements(bits: u32) -> Vec<&'static str> {
+    Element::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
+}
+
+/// Returns the names of reductions, by their bits.
+fn reductions(bits: u32) -> Vec<&'static str> {
+    Reduction::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
+}
+
+fn in_switches(units: &SwitchUnits) -> SwitchDescribed {
+    let forms = |collective: Collective| -> Vec<&'static str> {
+        Form::ALL.iter().filter(|form| units.has(collective, **form)).map(|form| form.name()).collect()
+    };
+    let of = |collective: Collective| InSwitch { operation: collective.name(), forms: forms(collective) };
+    SwitchDescribed {
+        collectives: Collective::ALL.into_iter().map(of).filter(|one| !one.forms.is_empty()).collect(),
+        element_types: elements(units.element_types),
+        reductions: reductions(units.reductions),
+        control_cycles: units.control_cycles,
+        float_cycles: units.float_cycles,
+        router_cycles: units.router_cycles,
+        entry_ps: units.entry_ps,
+    }
+}
+
+/// Lists what switches compute, in lines that follow those of the card.
+fn switch_rows(of: &SwitchDescribed) -> [[String; 2]; 3] {
+    let collective = |one: &InSwitch| format!("{} ({})", one.operation, one.forms.join(" "));
+    let collectives: Vec<String> = of.collectives.iter().map(collective).collect();
+    [
+        ["in the switches".to_owned(), collectives.join(", ")],
+        ["  element types".to_owned(), of.element_types.join(" ")],
+        ["  reductions".to_owned(), of.reductions.join(" ")],
+    ]
 }
 
 fn components(selector: &Selector) -> Vec<Component> {
@@ -195,6 +265,9 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         "torus" => format!(" of {} rows", of.groups),
         _ => String::new(),
     };
+    let bypass = printed.bypass.as_ref().map_or(String::new(), |Bypass { h2c, c2h }| {
+        format!("; the card reaches them through H2C channel {h2c} and C2H channel {c2h} of its DMA engine")
+    });
     let mut rows = vec![
         row("registers", format!("version {register_version}")),
         row("instructions", format!("version {}", of.instruction_version)),
@@ -207,7 +280,7 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
             format!("{} per link, eager up to {}", size::show(of.eager_bytes), size::show(of.eager_limit)),
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
-        row("fed by", fed(feed).to_owned()),
+        row("fed by", fed(feed).to_owned() + &bypass),
         row(
             "communicators",
             format!(
@@ -225,6 +298,7 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         row("element types", of.element_types.join(" ")),
         row("reductions", of.reductions.join(" ")),
     ];
+    rows.extend(of.switch.iter().flat_map(switch_rows).map(Vec::from));
     if !of.unknown_operations.is_empty() {
         let codes: Vec<String> = of.unknown_operations.iter().map(u32::to_string).collect();
         rows.push(row("not known here", format!("operations {}", codes.join(" "))));
@@ -248,7 +322,10 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
     match printed.readings.as_slice() {
         [one] => text = text + "\n" + &readings::text(one),
         several => {
-            let files = several.first().map(|first| format!("\nboard file {}\n", boards::name(first.board_file())));
+            let files = several.first().map(|first| {
+                let file = first.board_file();
+                format!("\nboard file {}\n{}", boards::name(file), boards::unused(file))
+            });
             text = text + &files.unwrap_or_default() + &readings::alarms(several);
         }
     }

@@ -38,6 +38,7 @@ mod lint;
 mod list;
 mod man;
 mod meeting;
+mod mem;
 mod metrics;
 mod npy;
 mod number;
@@ -52,6 +53,7 @@ mod request;
 mod route;
 mod run_persistent;
 mod run_program;
+mod sampler;
 mod schema;
 mod selftest;
 mod serve;
@@ -115,6 +117,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Unbind(arguments) => bind::unbind(cli, arguments),
         Command::Reset(arguments) => bind::reset(cli, arguments),
         Command::Reg(arguments) => reg::run(cli, arguments),
+        Command::Mem { command } => mem::run(cli, command),
         Command::Selftest(arguments) => selftest::run(cli, arguments),
         Command::Coll(arguments) => coll::run(cli, arguments),
         Command::Plan(arguments) => plan::run(cli, arguments),

@@ -13,6 +13,12 @@ pub(crate) fn word(text: &str) -> std::result::Result<u32, String> {
         .ok_or_else(|| format!("invalid value {text:?}: expected a 32-bit number, such as 42 or 0x2a"))
 }
 
+/// Parses a 64-bit pattern on the command line.
+pub(crate) fn pattern(text: &str) -> std::result::Result<u64, String> {
+    unsigned(text)
+        .ok_or_else(|| format!("invalid pattern {text:?}: expected a 64-bit number, such as 42 or 0xdeadbeef"))
+}
+
 /// Parses an address in card memory.
 pub(crate) fn address(text: &str) -> std::result::Result<u64, String> {
     unsigned(text).ok_or_else(|| format!("invalid address {text:?}: expected a number, such as 0x100000"))

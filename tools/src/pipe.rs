@@ -14,6 +14,7 @@ use crate::cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::sampler::Sampler;
 
 /// Longest wait between two checks for a signal.
 const SLICE: Duration = Duration::from_millis(100);
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let selection = Selector::parse(&cards::selector(cli)?)?.open()?;
     let mut cards = selection.functions.into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
     cards::publish(cli, cards.iter_mut().map(|card| card.publish(&cli.stats_dir)));
+    let _sampler = Sampler::start(&cards);
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", selection.selector)));
     };

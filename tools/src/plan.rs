@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
-use crate::units::microseconds;
+use crate::units::{microseconds, rounded};
 use crate::{atomic_file, calibration, input_file, output, request, size};
 
 #[derive(JsonSchema, Serialize)]
@@ -43,6 +43,31 @@ pub(crate) struct Printed<'a> {
     programs: Vec<PrintedProgram>,
     #[serde(skip_serializing_if = "Option::is_none")]
     candidates: Option<Vec<Candidate>>,
+    /// With candidates, of a plan for switches that compute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switch: Option<InSwitches>,
+}
+
+/// The terms of LogGP of a plan for switches: `Os + L + k G + Or` is its arrival.
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+struct InSwitches {
+    /// Os: dispatch, and the read of card memory.
+    send_us: f64,
+    /// L: through units, routers and links.
+    latency_us: f64,
+    /// k G: what a port sends after the first piece.
+    gaps_us: f64,
+    /// Or: through the own switch to card memory.
+    receive_us: f64,
+    /// The fastest plan without the units of the switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without: Option<WithoutUnits>,
+}
+
+#[derive(Debug, Clone, Copy, JsonSchema, Serialize)]
+struct WithoutUnits {
+    algorithm: &'static str,
+    arrival_us: f64,
 }
 
 /// What ranks share of the links between routers.
@@ -203,6 +228,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
             .collect(),
         programs: ranks.map(|((node, program), rank)| printed_program(rank, *node, program)).collect(),
         candidates: candidates.map(|all| all.iter().map(candidate).collect()),
+        switch: candidates.and_then(|all| in_switches(plan, all, cards.capabilities())),
     }
 }
 
@@ -316,7 +342,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
     }
     if let Some(candidates) = candidates {
         text += &explanation(plan, candidates);
-        text += &in_switches(plan, candidates, cards.capabilities());
+        text += &in_switches_text(plan, candidates, cards.capabilities());
     }
     if !plan.set.communicators.is_empty() {
         text.push('\n');
@@ -347,27 +373,38 @@ fn explanation(plan: &Plan, candidates: &[Evaluated]) -> String {
     format!("\ncandidate algorithms:\n{}", output::table(&rows))
 }
 
-/// Names the LogGP terms of a plan for switches, and the fastest plan without their units.
-fn in_switches(plan: &Plan, candidates: &[Evaluated], capabilities: &Capabilities) -> String {
+/// Returns the LogGP terms of a plan for switches, and the fastest plan without their units.
+fn in_switches(plan: &Plan, candidates: &[Evaluated], capabilities: &Capabilities) -> Option<InSwitches> {
     if plan.algorithm != Algorithm::Switch {
-        return String::new();
+        return None;
     }
     let timing = &capabilities.timing;
     let cycles =
         |cycles: u32| microseconds(u64::from(cycles) * 1_000_000_000 / u64::from(capabilities.clock_khz.max(1)));
-    let (send, receive) = (cycles(timing.dispatch_cycles + timing.memory_read_cycles), cycles(timing.switch_cycles));
-    let latency = microseconds(plan.predicted.terms.of(Bound::Latency)) - send - receive;
-    let gaps = microseconds(plan.predicted.terms.of(Bound::Link));
-    let mut text = format!("switch, by LogGP: Os {send:.3} + L {latency:.3} + k G {gaps:.3} + Or {receive:.3} us\n");
+    let (send_us, receive_us) =
+        (cycles(timing.dispatch_cycles + timing.memory_read_cycles), cycles(timing.switch_cycles));
     let others = candidates.iter().filter(|(algorithm, _)| *algorithm != Algorithm::Switch);
     let best = others.filter_map(|(_, result)| result.as_ref().ok()).min_by_key(|other| other.predicted.arrival_ps);
-    if let Some(best) = best {
-        let (own, other) = (Times::from(plan).arrival_us, Times::from(best).arrival_us);
+    Some(InSwitches {
+        send_us,
+        latency_us: rounded(microseconds(plan.predicted.terms.of(Bound::Latency)) - send_us - receive_us),
+        gaps_us: microseconds(plan.predicted.terms.of(Bound::Link)),
+        receive_us,
+        without: best
+            .map(|best| WithoutUnits { algorithm: best.algorithm.name(), arrival_us: Times::from(best).arrival_us }),
+    })
+}
+
+fn in_switches_text(plan: &Plan, candidates: &[Evaluated], capabilities: &Capabilities) -> String {
+    let Some(of) = in_switches(plan, candidates, capabilities) else { return String::new() };
+    let InSwitches { send_us, latency_us, gaps_us, receive_us, without } = of;
+    let mut text =
+        format!("switch, by LogGP: Os {send_us:.3} + L {latency_us:.3} + k G {gaps_us:.3} + Or {receive_us:.3} us\n");
+    if let Some(WithoutUnits { algorithm, arrival_us }) = without {
+        let times = arrival_us / Times::from(plan).arrival_us;
         let _ = writeln!(
             text,
-            "without the units of the switches: {}, arrival {other:.3} us, {:.2} times that",
-            best.algorithm,
-            other / own
+            "without the units of the switches: {algorithm}, arrival {arrival_us:.3} us, {times:.2} times that"
         );
     }
     text

@@ -41,7 +41,7 @@ pub(crate) fn open<T>(
     let prepared = interrupt.of(agree_with(&mut *peers, prepared))?;
     let (selector, kind, card) = interrupt.of(open_own(&mut *peers, cli, timeout))?;
     let cluster = Cluster::join(Ok(vec![card]), peers, terms).map_err(Failure::from);
-    Ok((Cards { selector, kind, cluster: interrupt.of(cluster)?, fabric: None }, prepared))
+    Ok((Cards::joined(cli, selector, kind, interrupt.of(cluster)?), prepared))
 }
 
 /// Opens the card of this rank, unless another rank has the same card, or could not open its own.

@@ -99,7 +99,7 @@ impl Described {
 }
 
 /// Writes a value for people.
-fn shown(value: Option<u64>, unit: Unit) -> String {
+pub(crate) fn shown(value: Option<u64>, unit: Unit) -> String {
     let Some(value) = value else { return "-".to_owned() };
     let thousandths = |unit: &str| format!("{} {unit}", value as f64 / 1e3);
     match unit {

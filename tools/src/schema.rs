@@ -10,15 +10,16 @@ use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::{
     asm, bench, bind, calibration, channel, channel_generate, channel_load, coll, control_info, disasm, doctor, exit,
-    fft3d, function_info, image, info, lint, list, metrics, output, plan, readings, reg, route, run_program, selftest,
-    serve, stats, topo, tune,
+    fft3d, function_info, image, info, lint, list, mem, metrics, output, plan, readings, reg, route, run_program,
+    selftest, serve, stats, topo, tune,
 };
 
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 43] = [
+const SCHEMAS: [Entry; 46] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
+    ("fpgactl.bench-accesses/1", of::<bench::accesses::Printed>),
     ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
     ("fpgactl.bench-coll/1", of::<bench::coll::row::Row>),
     ("fpgactl.bench-planner/1", of::<bench::planner::Printed>),
@@ -42,6 +43,7 @@ const SCHEMAS: [Entry; 43] = [
     ("fpgactl.info/1", of::<info::Printed>),
     ("fpgactl.lint/1", of::<lint::Printed>),
     ("fpgactl.list/1", of::<list::Printed>),
+    ("fpgactl.mem/1", of::<mem::Printed>),
     ("fpgactl.metrics/1", of::<metrics::server::Printed>),
     ("fpgactl.mock-image/1", of::<image::mock::Printed>),
     ("fpgactl.mock-serve/1", of::<serve::Printed>),
@@ -49,6 +51,7 @@ const SCHEMAS: [Entry; 43] = [
     ("fpgactl.reg/1", of::<reg::Printed>),
     ("fpgactl.reset/1", of::<bind::Reset>),
     ("fpgactl.route-compile/1", of::<route::Printed>),
+    ("fpgactl.route-load/1", of::<route::load::Printed>),
     ("fpgactl.route-show/1", of::<route::Shown>),
     ("fpgactl.route-tables/1", of::<route::file::TablesFile>),
     ("fpgactl.route-verify/1", of::<route::Printed>),

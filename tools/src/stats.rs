@@ -5,15 +5,18 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use fpga_driver::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
+use fpga_driver::readings::Value;
+use fpga_driver::{
+    CardStats, OwnerState, SensedValue, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output;
 use crate::units::rounded;
+use crate::{output, readings};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -42,9 +45,42 @@ pub(crate) struct Card {
     pub(crate) restarts: u64,
     pub(crate) links: u32,
     pub(crate) link_failures: u64,
+    /// Sensors that the card has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sensors: Vec<Sensor>,
+    /// When they were read last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sensed_unix_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rates: Option<Rates>,
     pub(crate) file: String,
+}
+
+/// What a sensor of the card reads.
+#[derive(Debug, Clone, JsonSchema, Serialize)]
+pub(crate) struct Sensor {
+    pub(crate) part: String,
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) value: Option<u64>,
+    pub(crate) state: &'static str,
+    /// The value for people.
+    #[serde(skip)]
+    pub(crate) shown: String,
+}
+
+impl Sensor {
+    pub(crate) fn new(sensed: &SensedValue) -> Self {
+        let value = sensed.value.number();
+        Sensor {
+            part: sensed.part.clone(),
+            name: sensed.name.clone(),
+            unit: sensed.unit.name(),
+            value,
+            state: sensed.value.state(),
+            shown: readings::shown(value, sensed.unit),
+        }
+    }
 }
 
 /// Whether the process that holds the card still runs.
@@ -194,7 +230,8 @@ impl Printed {
 
 impl Card {
     fn new(card: &CardStats, file: String, rates: Option<(f64, f64)>) -> Self {
-        let since = card.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let unix_s =
+            |at: SystemTime| rounded(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
         Card {
             name: card.name.clone(),
             node: card.node,
@@ -203,7 +240,7 @@ impl Card {
             process: card.command.clone(),
             owner: if card.owner == OwnerState::Alive { Owner::Alive } else { Owner::Gone },
             state: card.state.to_string(),
-            since_unix_s: rounded(since.as_secs_f64()),
+            since_unix_s: unix_s(card.since),
             depth: card.depth,
             in_flight: card.in_flight(),
             submitted: card.submitted,
@@ -213,6 +250,8 @@ impl Card {
             restarts: card.restarts,
             links: card.links,
             link_failures: card.link_failures,
+            sensors: card.sensors.iter().filter(|one| one.value != Value::Absent).map(Sensor::new).collect(),
+            sensed_unix_s: card.sensed.map(unix_s),
             rates: rates.map(|(operations, bytes)| Rates {
                 operations_per_s: rounded(operations),
                 gbps: rounded(bytes * 8e-9),

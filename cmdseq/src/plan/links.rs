@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::outcome::SharedLinks;
 use crate::matching::{Job, Recent};
-use crate::switch::{Call, Model, Parameters};
+use crate::switch::{Call, Model, Parameters, Pieces};
 use crate::{Capabilities, Hop, Topology};
 
 /// Returns the bytes over the busiest link in one direction, and what is shared of links between routers.
@@ -55,9 +55,10 @@ fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
             let nodes = membership.nodes();
             let period = call.period(nodes.len() as u32);
             for index in 0..period {
-                let model = Model::new((shape, Parameters::default()), &call, nodes, (index as u16, true), |_| ());
-                let pieces = (index..call.chunks()).step_by(period as usize);
-                let bytes: usize = pieces.map(|piece| call.place(piece as u16).len()).sum();
+                let pieces = Pieces::One(index as u16);
+                let model = Model::new((shape, Parameters::default()), &call, nodes, pieces, |_| ());
+                let alike = (index..call.chunks()).step_by(period as usize);
+                let bytes: usize = alike.map(|piece| call.place(piece as u16).len()).sum();
                 let carried = model.run(&[], |_, _| ()).carried;
                 all.extend(carried.into_iter().map(|(link, blocks)| (link as usize, blocks * bytes as u64)));
             }

@@ -123,6 +123,8 @@ pub struct FftMapping {
 impl FftMapping {
     /// Lengths of lines whose cores have a published latency (table 6.3).
     pub const SIDES: [u32; 5] = [16, 32, 64, 128, 256];
+    /// Points of a packet of 256 bits: three of 85 bits (section 7.3.1).
+    pub const PACKET_POINTS: u32 = 3;
 
     /// Maps an FFT of `side` points in each direction.
     ///

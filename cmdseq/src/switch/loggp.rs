@@ -2,9 +2,14 @@
 //!
 //! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and the phits that one port has to take after
 //! another are k G. Os and Or are the caller's: they are times of a processor.
+//!
+//! If all pieces of a block take the same steps, one piece stands for all, and occupies an output for as long as all do. Forms whose
+//! steps change from piece to piece ([`Call::period`]) load other outputs with each piece, so pieces are followed one by one; of
+//! long blocks only the first ones, and what the second half of these adds goes on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::Range;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
@@ -39,10 +44,37 @@ pub struct Outcome<V> {
     pub values: BTreeMap<(u32, u32), V>,
     /// Packets of this piece over each link between cards and switches, by its place in the topology.
     pub(crate) carried: BTreeMap<u32, u64>,
+    /// For how long the output that sends most is occupied, in picoseconds.
+    busiest_ps: u64,
 }
 
-/// A packet that reaches a switch: when, the switch, its tag and block, and the number of its value.
-type Arrival = Reverse<(u64, u32, u8, u32, usize)>;
+/// The pieces of each block that a [`Model`] follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pieces {
+    /// The first one, which occupies a port for as long as all of them.
+    Alike,
+    /// One of them, as if the block had no other.
+    One(u16),
+    /// So many from the first one on, each by itself.
+    First(u32),
+}
+
+impl Pieces {
+    fn indices(self) -> Range<u16> {
+        match self {
+            Pieces::Alike => 0..1,
+            Pieces::One(index) => index..index.saturating_add(1),
+            Pieces::First(count) => 0..u16::try_from(count).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// Where a piece of a block is worked on: switch, block, piece.
+type Place = (u32, u32, u16);
+
+/// A packet at a switch: when, where, the address that it goes to and its tag there, and the number of its value. All of it is there
+/// if it goes to this switch, and else its first phit.
+type Arrival = Reverse<(u64, Place, u32, u8, usize)>;
 
 /// What a switch does with a block, how far it is, and when the last result was there.
 struct Doing {
@@ -55,7 +87,7 @@ struct Doing {
     arrived: BTreeMap<u8, VecDeque<(u64, usize)>>,
 }
 
-/// The way of one chunk of every block of a call through a network. Values are what packets carry: `fold` combines them in the
+/// The way of pieces of every block of a call through a network. Values are what packets carry: `fold` combines them in the
 /// order of the units.
 pub struct Model<'a, V, F> {
     shape: Shape,
@@ -63,61 +95,64 @@ pub struct Model<'a, V, F> {
     /// Nodes by rank.
     nodes: &'a [u32],
     parameters: Parameters,
-    /// The piece of each block.
-    index: u16,
-    /// Phits that a port takes of a block.
-    phits: u64,
+    pieces: Pieces,
     fold: F,
     values: Vec<V>,
-    doing: BTreeMap<(u32, u32), Doing>,
+    doing: BTreeMap<Place, Doing>,
     arrivals: BinaryHeap<Arrival>,
-    /// By switch and output: when it has sent what was there before (the gaps, k G).
-    free: BTreeMap<(u32, u8), u64>,
+    /// By switch and output: when it has sent what was there before (the gaps, k G), and for how long it was occupied.
+    outputs: BTreeMap<(u32, u32), (u64, u64)>,
     outcome: Outcome<V>,
     /// Rank of each node, if it has one.
     ranks: BTreeMap<u32, u32>,
 }
 
 impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
-    /// Prepares a checked call on `nodes`, by rank: piece `index` of each block. If `is_short`, a block is no longer than this
-    /// piece, so that the time is L alone.
+    /// Prepares a checked call on `nodes`, by rank.
     pub fn new(
         (shape, parameters): (Shape, Parameters),
         call: &'a Call,
         nodes: &'a [u32],
-        (index, is_short): (u16, bool),
+        pieces: Pieces,
         fold: F,
     ) -> Self {
         let size = nodes.len() as u32;
         let blocks = (0..size).flat_map(|rank| [call.inputs(rank, size).end, call.outputs(rank, size).end]).max();
         let mut doing = BTreeMap::new();
-        for block in 0..blocks.unwrap_or(0) {
+        for (block, index) in (0..blocks.unwrap_or(0)).flat_map(|block| pieces.indices().map(move |one| (block, one))) {
             for (switch, steps) in plans(shape, call, nodes, Chunk { block: block as u16, index }) {
                 let empty = Doing { steps, next: 0, ready: 0, value: 0, arrived: BTreeMap::new() };
-                doing.insert((switch, block), empty);
+                doing.insert((switch, block, index), empty);
             }
         }
-        let all = if is_short { index.into()..u32::from(index) + 1 } else { 0..call.chunks() };
-        let phits = all.map(|index| phits(call.place(index as u16).len())).sum();
         Model {
             shape,
             call,
             nodes,
             parameters,
-            index,
-            phits,
+            pieces,
             fold,
             values: Vec::new(),
             doing,
             arrivals: BinaryHeap::new(),
-            free: BTreeMap::new(),
+            outputs: BTreeMap::new(),
             outcome: Outcome {
                 sent_ps: vec![0; nodes.len()],
                 got_ps: vec![0; nodes.len()],
                 values: BTreeMap::new(),
                 carried: BTreeMap::new(),
+                busiest_ps: 0,
             },
             ranks: nodes.iter().copied().zip(0..).collect(),
+        }
+    }
+
+    /// Phits that a port takes of a piece.
+    fn phits(&self, index: u16) -> u64 {
+        let of = |index: u16| phits(self.call.place(index).len());
+        match self.pieces {
+            Pieces::Alike => (0..self.call.chunks()).map(|index| of(index as u16)).sum(),
+            Pieces::One(_) | Pieces::First(_) => of(index),
         }
     }
 
@@ -129,32 +164,44 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let up =
             entry_ps + (chunk + PROCESSOR_HEADER_BYTES).div_ceil(PHIT_BYTES).saturating_sub(1) as u64 * cycle_ps / 2;
         let up = up.next_multiple_of(cycle_ps.max(1));
+        let bytes = match self.pieces {
+            Pieces::Alike | Pieces::One(_) => self.call.bytes.into(),
+            Pieces::First(count) => u64::from(self.call.bytes).min(u64::from(count) * PAYLOAD_BYTES as u64),
+        };
         for (rank, node) in (0..size).zip(self.nodes) {
             let begin = begins.get(rank as usize).copied().unwrap_or(0);
             let home = if self.shape.is_direct() { (*node, PROCESSOR) } else { (node / below, (node % below) as u8) };
             // The engine of a processor gives two phits in a cycle.
-            let gap = |blocks: u64| (blocks * u64::from(self.call.bytes)).div_ceil(PHIT_BYTES as u64) * cycle_ps / 2;
+            let gap = |bytes: u64| bytes.div_ceil(PHIT_BYTES as u64) * cycle_ps / 2;
             let inputs = self.call.inputs(rank, size);
-            self.outcome.sent_ps[rank as usize] = begin + gap(inputs.len() as u64);
+            self.outcome.sent_ps[rank as usize] = begin + gap(inputs.len() as u64 * bytes);
             for (before, block) in (0..).zip(inputs) {
                 if !self.shape.is_direct() {
                     self.carry(Hop { node: *node, port: 0 });
                 }
-                // Blocks before this one leave the processor first.
-                self.arrivals.push(Reverse((begin + up + gap(before), home.0, home.1, block, self.values.len())));
-                self.values.push(give(rank, block));
+                for (place, index) in (0..).zip(self.pieces.indices()) {
+                    // Blocks and pieces before this one leave the processor first.
+                    let before = before * bytes + place * PAYLOAD_BYTES as u64;
+                    let at = begin + up + gap(before);
+                    let to = self.shape.processors() + home.0;
+                    self.arrivals.push(Reverse((at, (home.0, block, index), to, home.1, self.values.len())));
+                    self.values.push(give(rank, block));
+                }
             }
         }
-        while let Some(Reverse((at, switch, tag, block, value))) = self.arrivals.pop() {
-            self.arrive((switch, block), tag, (at, value));
+        while let Some(Reverse((at, place, to, tag, value))) = self.arrivals.pop() {
+            match to.checked_sub(self.shape.processors()) {
+                Some(switch) if switch == place.0 => self.arrive(place, tag, (at, value)),
+                Some(switch) => self.pass(place, switch, (at, tag, value)),
+                None => self.give(place, to, (at, value)),
+            }
         }
         self.outcome
     }
 
-    fn arrive(&mut self, place: (u32, u32), tag: u8, packet: (u64, usize)) {
+    fn arrive(&mut self, place: Place, tag: u8, packet: (u64, usize)) {
         let Some(doing) = self.doing.get_mut(&place) else { return };
         doing.arrived.entry(tag).or_default().push_back(packet);
-        let mut sends = Vec::new();
         while let Some(step) = doing.steps.get(doing.next) {
             let Some((at, inputs)) = take(step, &mut doing.arrived, doing.value) else { break };
             let (radix, _) = self.shape.units(place.0);
@@ -170,50 +217,87 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                     self.values.len() - 1
                 }
             };
-            sends.extend(step.to.iter().map(|target| (doing.ready, *target, doing.value)));
+            for Target { address, tag } in &step.to {
+                self.arrivals.push(Reverse((doing.ready, place, (*address).into(), *tag, doing.value)));
+            }
         }
-        sends.into_iter().for_each(|(ready, target, value)| self.send(place, ready, target, value));
     }
 
     fn carry(&mut self, hop: Hop) {
         *self.outcome.carried.entry(self.shape.link(hop)).or_default() += 1;
     }
 
-    /// Sends a block to a switch, or to a processor.
-    fn send(&mut self, (switch, block): (u32, u32), ready: u64, Target { address, tag }: Target, value: usize) {
-        let (address, processors) = (u32::from(address), self.shape.processors());
-        let port = match address.checked_sub(processors) {
-            Some(to) => self.shape.toward_switch(switch, to),
-            None => self.shape.toward(switch, address),
+    /// Waits until an output has sent what was there before, and occupies it for a piece. Returns when the piece begins to leave.
+    fn occupy(&mut self, hop: Hop, at: u64, index: u16) -> u64 {
+        let takes = self.phits(index) * self.parameters.cycle_ps;
+        let (free, occupied) = self.outputs.entry((hop.node, hop.port)).or_default();
+        let begins = at.max(*free);
+        (*free, *occupied) = (begins + takes, *occupied + takes);
+        self.outcome.busiest_ps = self.outcome.busiest_ps.max(*occupied);
+        begins
+    }
+
+    /// Passes a packet on to another switch, or to the next one on its way.
+    fn pass(&mut self, (switch, block, index): Place, to: u32, (at, tag, value): (u64, u8, usize)) {
+        let processors = self.shape.processors();
+        let port = self.shape.toward_switch(switch, to).unwrap_or(0);
+        let hop = Hop { node: switch, port: port.into() };
+        let next = match self.shape.is_direct() {
+            true => self.shape.behind(switch, port).unwrap_or(to),
+            false => to,
         };
-        let Parameters { cycle_ps, router_ps, hop_ps, entry_ps, .. } = self.parameters;
-        match address.checked_sub(processors) {
-            Some(to) if self.shape.is_direct() => self.shape.way(switch, to).for_each(|hop| self.carry(hop)),
-            None if self.shape.is_direct() => {}
-            _ => self.carry(Hop { node: processors + switch, port: port.unwrap_or(0).into() }),
+        self.carry(if self.shape.is_direct() { hop } else { Hop { node: processors + switch, ..hop } });
+        let Parameters { cycle_ps, hop_ps, .. } = self.parameters;
+        let tail = if next == to { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
+        let at = self.occupy(hop, at, index) + hop_ps + tail;
+        self.arrivals.push(Reverse((at, (next, block, index), processors + to, tag, value)));
+    }
+
+    /// Gives a result to a processor of this switch.
+    fn give(&mut self, (switch, block, index): Place, processor: u32, (at, value): (u64, usize)) {
+        let port = self.shape.toward(switch, processor).unwrap_or(0).into();
+        if !self.shape.is_direct() {
+            self.carry(Hop { node: self.shape.processors() + switch, port });
         }
-        let free = self.free.entry((switch, port.unwrap_or(0))).or_insert(0);
-        let begins = ready.max(*free);
-        *free = begins + self.phits * cycle_ps;
-        match address.checked_sub(processors) {
-            Some(to) => {
-                let hops = if self.shape.is_direct() { self.shape.hops(switch, to) } else { 1 };
-                let tail = (phits(self.call.place(self.index).len()) - 1) * cycle_ps;
-                let at = begins + u64::from(hops) * hop_ps + tail;
-                self.arrivals.push(Reverse((at, to, tag, block, value)));
-            }
-            None => {
-                let Some(rank) = self.ranks.get(&address).copied() else { return };
-                let at = begins + router_ps + entry_ps + (self.phits - 1) * cycle_ps;
-                let got = &mut self.outcome.got_ps[rank as usize];
-                *got = at.max(*got);
-                if let Some(value) = self.values.get(value) {
-                    self.outcome.values.insert((rank, block), value.clone());
-                }
-            }
+        let Parameters { cycle_ps, router_ps, entry_ps, .. } = self.parameters;
+        let begins = self.occupy(Hop { node: switch, port }, at, index);
+        let Some(rank) = self.ranks.get(&processor).copied() else { return };
+        let at = begins + router_ps + entry_ps + (self.phits(index) - 1) * cycle_ps;
+        let got = &mut self.outcome.got_ps[rank as usize];
+        *got = at.max(*got);
+        if let Some(value) = self.values.get(value) {
+            self.outcome.values.insert((rank, block), value.clone());
         }
     }
 }
+
+/// Returns when each rank has sent and got the data of a checked call, whose ranks have it at the processor at `begins`.
+pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &[u64]) -> Outcome<()> {
+    let of = |pieces| Model::new(network, call, nodes, pieces, |_| ()).run(begins, |_, _| ());
+    let (period, chunks) = (call.period(nodes.len() as u32), call.chunks());
+    if period == 1 {
+        return of(Pieces::Alike);
+    }
+    let few = (FOLLOWED / nodes.len().max(1) as u32).clamp(period, FOLLOWED_MAX).next_multiple_of(period);
+    if chunks <= 2 * few {
+        return of(Pieces::First(chunks));
+    }
+    let (one, two) = (of(Pieces::First(few)), of(Pieces::First(2 * few)));
+    // While the first pieces are on their way, later ones wait in no output: then the busiest output says what more of them take.
+    let least = two.busiest_ps - one.busiest_ps;
+    let on = |(one, two): (&u64, &u64)| match two {
+        0 => 0,
+        two => two + (two - one).max(least) * u64::from(chunks - 2 * few) / u64::from(few),
+    };
+    let got_ps = one.got_ps.iter().zip(&two.got_ps).map(on).collect();
+    let sent = |(one, two): (&u64, &u64)| two + (two - one) * u64::from(chunks - 2 * few) / u64::from(few);
+    let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
+    Outcome { sent_ps, got_ps, ..two }
+}
+
+/// Pieces that are followed one by one, times ranks; and the most of them.
+const FOLLOWED: u32 = 1 << 13;
+const FOLLOWED_MAX: u32 = 256;
 
 /// Takes the inputs of a step in their order, and returns when the last of them is there; `None` if one is missing.
 fn take(step: &Step, arrived: &mut BTreeMap<u8, VecDeque<(u64, usize)>>, value: usize) -> Option<(u64, Vec<usize>)> {

@@ -235,6 +235,14 @@ impl Shape {
         }
     }
 
+    /// Returns the switch behind a port of a switch.
+    pub(crate) fn behind(&self, switch: u32, port: u8) -> Option<u32> {
+        match self.end(switch, port.into())? {
+            End::Switch { switch, .. } => Some(switch),
+            End::Processor(_) => None,
+        }
+    }
+
     /// Returns the routing table of a switch: the port toward each address, processors first, then switches.
     pub fn table(&self, switch: u32) -> Vec<Option<u8>> {
         let to_processor = |to: u32| self.toward(switch, to);

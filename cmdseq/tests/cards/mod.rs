@@ -1,8 +1,9 @@
 //! Capabilities of cards as OPTWEB's, typed by hand.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use cmdseq::capability::Timing;
+use cmdseq::capability::{SwitchUnits, Timing};
 use cmdseq::plan::{Algorithm, Collective, Request};
+use cmdseq::switch::{self, Form, Shape};
 use cmdseq::{Capabilities, Combine, Element, Operation, Reduction, Topology};
 
 pub(crate) const TIMING: Timing = Timing {
@@ -51,6 +52,52 @@ pub(crate) fn circus(rows: u32, columns: u32) -> Capabilities {
         memory_channels: 4,
         stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(2)))) >> 20 << 20,
         extrapolated: nodes > 64,
+        timing,
+        ..fabric
+    }
+}
+
+/// Cards on the links and switches of MPI-FPGA. The paper has 250 MHz, routers of four stages, and links of 440 ns and 95.9 Gb/s.
+pub(crate) fn mpi_fpga(shape: Shape) -> Capabilities {
+    let nodes = shape.processors();
+    let fabric = fabric(nodes, Topology::Switched(shape));
+    let router_ps = 4 * 4_000;
+    // A phit of 256 bits arrives at an edge of the clock.
+    let (link_ps, to_leaf_ps) = (444_000, 440_000 + 2_669);
+    let is_direct = shape.is_direct();
+    let way_ps = link_ps + if is_direct { 2 * router_ps } else { 0 };
+    let timing = Timing {
+        control_ps: 42 * 4_000 + way_ps,
+        data_ps: 48 * 4_000 + way_ps,
+        acknowledge_ps: 48 * 4_000 + way_ps,
+        hop_ps: (router_ps + link_ps) as u32,
+        link_mbps: 60_000,
+        channel_mbps: 153_600,
+        beat_bytes: 32,
+        ..TIMING
+    };
+    let forms = |collective: switch::Collective| if is_direct { collective.forms() } else { &[Form::Tree] };
+    let bits = |collective: switch::Collective| {
+        forms(collective).iter().fold(0, |bits, form| bits | SwitchUnits::bit(collective, *form))
+    };
+    let reductions = [Reduction::Sum, Reduction::Min, Reduction::Max, Reduction::And, Reduction::Or, Reduction::Xor];
+    let floats = [Element::F16, Element::Bf16];
+    let elements = Element::ALL.iter().filter(|one| !floats.contains(one));
+    Capabilities {
+        clock_khz: 250_000,
+        memory_bytes: 32 << 30,
+        memory_channels: 4,
+        stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(16)))) >> 20 << 20,
+        extrapolated: nodes > 128,
+        switch: Some(SwitchUnits {
+            collectives: switch::Collective::ALL.into_iter().fold(0, |all, collective| all | bits(collective)),
+            reductions: reductions.iter().fold(0, |bits, one| bits | one.bit()),
+            element_types: elements.fold(0, |bits, one| bits | one.bit()),
+            control_cycles: 2,
+            float_cycles: 8,
+            router_cycles: 4,
+            entry_ps: if is_direct { 8_000 + 2_000 } else { to_leaf_ps },
+        }),
         timing,
         ..fabric
     }

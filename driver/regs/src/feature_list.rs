@@ -20,8 +20,15 @@ pub const CARD_GUID: u128 = 0x6fe0a4a1_5a0c_4d0e_9a57_7f1f4f8b2c10;
 pub const SEQUENCER_GUID: u128 = 0xc7e3b1d2_2f64_47f5_8e0b_93d1a65e4f08;
 /// GUID of the memory for the rings of a sequencer that does not master the bus, `d1f0b6a4-3c59-4e8e-8a72-60c4e917b35d`.
 pub const CARD_RING_GUID: u128 = 0xd1f0b6a4_3c59_4e8e_8a72_60c4e917b35d;
+/// GUID of the block that says through which channels of AMD's engine a sequencer masters the bus,
+/// `8f3a61d7-0b52-4c1e-9d84-27e5b6c0f19a`.
+pub const DESCRIPTOR_BYPASS_GUID: u128 = 0x8f3a61d7_0b52_4c1e_9d84_27e5b6c0f19a;
 /// GUID of the channel block of a CIRCUS card, `2b9f6d74-8c3e-4b0a-a1d6-5e07c94f1388`.
 pub const CHANNEL_GUID: u128 = 0x2b9f6d74_8c3e_4b0a_a1d6_5e07c94f1388;
+/// GUID of the router block of a card of Novo-G#, `84c1f7e2-0d5b-4c36-9b1e-f3a8d2657094`.
+pub const ROUTER_GUID: u128 = 0x84c1f7e2_0d5b_4c36_9b1e_f3a8d2657094;
+/// GUID of the FFT block of a card of Novo-G#, `3e90b65d-71a4-4f28-8d03-c65f1b7ae942`.
+pub const FFT_GUID: u128 = 0x3e90b65d_71a4_4f28_8d03_c65f1b7ae942;
 
 /// Offset of the first header in the register BAR.
 pub const START: u32 = 0;

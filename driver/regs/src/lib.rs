@@ -24,11 +24,14 @@ pub mod card_ring;
 pub mod channel;
 pub mod cms;
 pub mod decoupler;
+pub mod descriptor_bypass;
 pub mod dfl;
 pub mod feature_list;
+pub mod fft;
 pub mod hwicap;
 pub mod markdown;
 pub mod pci;
+pub mod router;
 pub mod sensor;
 pub mod sequencer;
 pub mod xdma;
@@ -140,11 +143,14 @@ mod tests {
         adds_up(sequencer::TABLE, sequencer::QUEUES_OFFSET);
         adds_up(sequencer::queue::TABLE, sequencer::queue::STRIDE);
         adds_up(card_ring::TABLE, card_ring::BLOCK_BYTES);
+        adds_up(descriptor_bypass::TABLE, descriptor_bypass::BLOCK_BYTES);
         adds_up(cms::TABLE, 0x20);
         adds_up(hwicap::TABLE, hwicap::BLOCK_BYTES);
         adds_up(decoupler::TABLE, decoupler::BLOCK_BYTES);
         adds_up(channel::TABLE, channel::ENDS_OFFSET);
         adds_up(channel::end::TABLE, channel::end::STRIDE);
+        adds_up(router::TABLE, router::WINDOW_OFFSET);
+        adds_up(fft::TABLE, fft::BLOCK_BYTES);
         for (_, table) in xdma::BLOCKS {
             adds_up(table, xdma::STRIDE);
         }
@@ -156,6 +162,14 @@ mod tests {
             assert_eq!(channel::slot::decode(channel::slot::encode(header.0, header.1, header.2)), header);
         }
         assert_eq!(channel::slot::encode(7, 60, true), 0x8000_003c_0000_0007);
+    }
+
+    #[test]
+    fn sources_are_taken_apart_as_put_together() {
+        for (index, input) in [(0, 0), (u16::MAX, 5), (7, 3)] {
+            assert_eq!(router::source::decode(router::source::encode(index, input)), Some((index, input)));
+        }
+        assert_eq!([6 << 16, 7 << 16, 1 << 19].map(router::source::decode), [None; 3]);
     }
 
     #[test]
@@ -185,6 +199,8 @@ mod tests {
         assert_eq!(sequencer::queue::base(1), 0x440);
         assert_eq!(card_ring::MAGIC_VALUE, 0x474e_4952);
         assert_eq!((card_ring::OFFSET, card_ring::ENGINE_HI, card_ring::INTERRUPT), (0x20, 0x34, 0x38));
+        assert_eq!(descriptor_bypass::MAGIC_VALUE, 0x5350_5942);
+        assert_eq!((descriptor_bypass::H2C_CHANNEL, descriptor_bypass::INTERRUPT), (0x20, 0x28));
         assert_eq!(channel::NODE, 0x28);
         assert_eq!(channel::ENDS, 0x44);
         assert_eq!(channel::STATUS, 0x100);
@@ -197,6 +213,11 @@ mod tests {
         assert_eq!(channel::end::ENABLE, 0x2c);
         assert_eq!(channel::end::DOORBELL, 0x30);
         assert_eq!(channel::end::INTERRUPT_ARM, 0x34);
+        assert_eq!((router::MAGIC_VALUE, router::SIDES, router::SELECT), (0x5455_4f52, 0x2c, 0x100));
+        assert_eq!((router::STAGED, router::COMMIT, router::GENERATION, router::DROPPED), (0x118, 0x11c, 0x120, 0x138));
+        assert_eq!((router::WINDOW_OFFSET, router::WINDOW_ENTRIES), (0x1000, 256));
+        assert_eq!((fft::MAGIC_VALUE, fft::CORES_16, fft::SIDE, fft::ARM), (0x3354_4646, 0x28, 0x100, 0x120));
+        assert_eq!((fft::STATE, fft::SEEN_XY, fft::FIRST_YZ, fft::YZ_END), (0x128, 0x130, 0x144, 0x16c));
         assert_eq!(pci::VENDOR, 0x1234);
         assert_eq!(pci::DEVICE, 0xf9a0);
     }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::sensor::Sensor;
 use crate::{
-    Register, alveo, bits, card_ring, channel, cms, decoupler, dfl, feature_list, hwicap, pci, sequencer, xdma,
+    Register, alveo, bits, card_ring, channel, cms, decoupler, descriptor_bypass, dfl, feature_list, fft, hwicap, pci,
+    router, sequencer, xdma,
 };
 
 /// The whole document. A test compares it with the file that is checked in.
@@ -46,6 +47,7 @@ pub fn render() -> String {
     flags(&mut out, "ERROR", bits::Errors::TABLE);
     card_ring_block(&mut out);
     channel_block(&mut out);
+    novo_g_blocks(&mut out);
     xdma_blocks(&mut out);
     alveo_blocks(&mut out);
     control_function(&mut out);
@@ -61,6 +63,18 @@ fn card_ring_block(out: &mut String) {
         guid(feature_list::CARD_RING_GUID)
     );
     table(out, card_ring::TABLE);
+    let _ = writeln!(
+        out,
+        "\n## Channels of a sequencer with descriptor bypass ({} bytes)\n",
+        descriptor_bypass::BLOCK_BYTES
+    );
+    let _ = writeln!(
+        out,
+        "The entry of the feature list with GUID {}, for a sequencer that masters the bus through two channels of AMD's engine. The \
+         host gives these channels no list and sets RUN.\n",
+        guid(feature_list::DESCRIPTOR_BYPASS_GUID)
+    );
+    table(out, descriptor_bypass::TABLE);
 }
 
 fn channel_block(out: &mut String) {
@@ -83,6 +97,32 @@ fn channel_block(out: &mut String) {
     table(out, channel::end::TABLE);
     out.push_str(SLOTS);
     flags(out, "STATUS of a channel block", bits::ChannelStatus::TABLE);
+}
+
+/// Blocks of cards of Novo-G#.
+fn novo_g_blocks(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n## Router block ({} KiB)\n\nThe entry of the feature list with GUID {}, on cards of Novo-G#.\n",
+        router::BLOCK_BYTES / 1024,
+        guid(feature_list::ROUTER_GUID)
+    );
+    table(out, router::TABLE);
+    let _ = writeln!(
+        out,
+        "\nThe window, at {:#x} + {} * n of the router block, RW: entry 256 * PAGE + n of the table that SELECT names, lowest word first. \
+         Formats of the entries are in [novo-g.md](novo-g.md#tables). A source is 15:0 an index in the card's routing table, 18:16 an input of the \
+         router. Words that an entry does not have, and entries beyond the count, read 0 and ignore writes.",
+        router::WINDOW_OFFSET,
+        router::ENTRY_BYTES
+    );
+    let _ = writeln!(
+        out,
+        "\n## FFT block ({} KiB)\n\nThe entry of the feature list with GUID {}, in the user logic of cards of Novo-G#.\n",
+        fft::BLOCK_BYTES / 1024,
+        guid(feature_list::FFT_GUID)
+    );
+    table(out, fft::TABLE);
 }
 
 fn xdma_blocks(out: &mut String) {

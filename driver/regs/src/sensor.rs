@@ -22,6 +22,18 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// All of them.
+    pub const ALL: [Unit; 8] = [
+        Unit::Millivolts,
+        Unit::Milliamperes,
+        Unit::MilliCelsius,
+        Unit::Milliwatts,
+        Unit::Rpm,
+        Unit::MegaTransfers,
+        Unit::Lanes,
+        Unit::Bits,
+    ];
+
     /// Returns the short form.
     pub const fn name(self) -> &'static str {
         match self {

@@ -45,9 +45,7 @@ impl Block {
         let value = self.read_any(register)?;
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| bus_error(&self.name, error))?;
-            return Err(
-                CardError::AllOnes { name: self.name(), register: (self.start as u32).wrapping_add(register) }.into()
-            );
+            return Err(CardError::AllOnes { name: self.name(), register: self.start + u64::from(register) }.into());
         }
         Ok(value)
     }

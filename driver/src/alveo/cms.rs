@@ -42,34 +42,71 @@ type Board = Vec<(&'static str, String)>;
 /// The card management of one card.
 #[derive(Debug)]
 pub(crate) struct Cms {
+    whole: Block,
     map: Block,
 }
 
 impl Cms {
-    /// Finds the card management of a function, and starts it if it is held in reset.
+    /// Finds the card management of a function, which may be held in reset.
+    ///
+    /// # Errors
+    /// [`Error::NoShell`]; the bus's.
+    pub(crate) fn find(function: &Function) -> Result<Self> {
+        let shell = Shell::find(function)?;
+        let whole = shell.block(BlockKind::Cms, 0, WINDOW_BYTES)?;
+        let map = shell.block(BlockKind::Cms, MAP, MAP_BYTES)?;
+        Ok(Cms { whole, map })
+    }
+
+    /// Finds the card management of a function, starts it if it is held in reset, and waits until it is ready.
     ///
     /// # Errors
     /// [`Error::NoShell`], [`Error::NoManagement`], [`Error::TimedOut`]; the bus's.
     pub(crate) fn start(function: &Function) -> Result<Self> {
-        let shell = Shell::find(function)?;
-        let whole = shell.block(BlockKind::Cms, 0, WINDOW_BYTES)?;
-        let map = shell.block(BlockKind::Cms, MAP, MAP_BYTES)?;
-        if whole.read(RESET)? & RUNS == 0 {
-            whole.write(RESET, RUNS)?;
-        }
+        let cms = Cms::find(function)?;
+        cms.release()?;
         let is_ready = |value| value & state::READY != 0;
-        map.poll((state::STATUS_2, "STATUS_2"), "start its card management", START, is_ready)?;
-        match map.read(ID)? {
-            ID_VALUE => Ok(Cms { map }),
-            found => Err(Error::NoManagement { name: map.name(), found, expected: ID_VALUE }),
+        cms.map.poll((state::STATUS_2, "STATUS_2"), "start its card management", START, is_ready)?;
+        cms.identified().map(|()| cms)
+    }
+
+    /// Returns whether the sensors can be read now. Starts the firmware if it is held in reset, and does not wait for it.
+    ///
+    /// # Errors
+    /// [`Error::NoManagement`]; the bus's.
+    pub(crate) fn is_ready(&self) -> Result<bool> {
+        self.release()?;
+        if self.map.read(state::STATUS_2)? & state::READY == 0 {
+            return Ok(false);
         }
+        self.identified().map(|()| true)
+    }
+
+    /// Lets the firmware run.
+    fn release(&self) -> Result<()> {
+        if self.whole.read(RESET)? & RUNS == 0 {
+            self.whole.write(RESET, RUNS)?;
+        }
+        Ok(())
+    }
+
+    fn identified(&self) -> Result<()> {
+        match self.map.read(ID)? {
+            ID_VALUE => Ok(()),
+            found => Err(Error::NoManagement { name: self.map.name(), found, expected: ID_VALUE }),
+        }
+    }
+
+    /// Reads how far the heartbeat has counted.
+    pub(crate) fn heartbeat(&self) -> Result<u32> {
+        self.map.read(state::HEARTBEAT)
     }
 
     /// Returns whether the firmware works: whether its heartbeat counts.
     pub(crate) fn is_alive(&self) -> Result<bool> {
-        let first = self.map.read(state::HEARTBEAT)?;
+        let first = self.heartbeat()?;
         let counts = Deadline::after(HEARTBEAT).poll(Some(POLL), || {
-            let now = self.map.read(state::HEARTBEAT)?;
+            let now = self.heartbeat()?;
             Ok::<_, Error>((now != first).then_some(()))
         })?;
         Ok(counts.is_some())

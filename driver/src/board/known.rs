@@ -76,6 +76,21 @@ pub fn of(function: &Function) -> Result<&'static BoardFunction, WrongBoard> {
     last.ok_or_else(|| wrong(function, "no board file is for any function".to_owned()))
 }
 
+/// Says which board files that a user has added have the ids of `function`, but are not used because of its BARs, and why.
+pub fn passed_over(function: &Function) -> Vec<String> {
+    let added = ADDED.get().map_or(&[][..], |added| match &added.named {
+        // It is used for all functions.
+        Some(_) => &[],
+        None => &added.others,
+    });
+    let entries = added.iter().flat_map(|board| board.functions.iter().map(move |of| (board, of)));
+    let misfits = entries.filter(|(_, of)| of.ids.have(function)).filter_map(|(board, of)| {
+        let why = of.misfit(function)?;
+        Some(format!("{} ({}): {why}", board.name, board.file))
+    });
+    misfits.collect()
+}
+
 /// Returns what the board that a user has named says of `function`.
 fn of_named(board: &'static Board, function: &Function) -> Result<&'static BoardFunction, WrongBoard> {
     let identity = function.identity();

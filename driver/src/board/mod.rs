@@ -44,4 +44,4 @@ pub use block::{Basis, Block, BlockKind, Rings};
 pub use description::{Board, BoardFunction, Ids, Role};
 pub use error::{BoardError, WrongBoard};
 pub use feed::Feed;
-pub use known::{AlreadyUsed, built_in, of, use_boards};
+pub use known::{AlreadyUsed, built_in, of, passed_over, use_boards};

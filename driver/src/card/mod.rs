@@ -29,9 +29,9 @@ use crate::queue::{QueuePair, check};
 use crate::sequencer::block::{Block, bus_error};
 use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
-use crate::shell::{self, Shell};
+use crate::shell::Shell;
+use crate::stats::PublishedSensors;
 use crate::stats::publication::{Identity, Publication};
-use crate::transport::card_ring::RingWindow;
 
 /// Default time limit of calls without a timeout argument.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ impl Card {
     /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
     pub fn open(function: Function) -> Result<Card> {
-        Card::open_given(function, None, None)
+        Card::open_given(function, None)
     }
 
     /// As [`open`](Card::open), with what a board file says of the function.
@@ -81,28 +81,18 @@ impl Card {
     /// # Errors
     /// As [`open`](Card::open); [`Error::BadCapability`] if the sequencer does not announce that it can be fed as the file says.
     pub fn open_on_board(function: Function, board: &BoardFunction) -> Result<Card> {
-        Card::open_given(function, Some(board), None)
+        Card::open_given(function, Some(board))
     }
 
-    /// As [`open`](Card::open), for a card whose sequencer can be fed from its own memory, and which does not say where: a board
-    /// description does. [`Features::CARD_RING`] announces such a sequencer.
-    ///
-    /// # Errors
-    /// As [`open`](Card::open); [`Error::BadCapability`] if the card does not announce such rings; [`Error::BadArgument`] if
-    /// the window is not aligned.
-    pub fn open_with_card_ring(function: Function, window: RingWindow) -> Result<Card> {
-        Card::open_given(function, None, Some(window))
-    }
-
-    fn open_given(function: Function, board: Option<&BoardFunction>, rings: Option<RingWindow>) -> Result<Card> {
-        Card::set_up(function.clone(), board, rings).map_err(|error| match removed_or(&function, error) {
+    fn open_given(function: Function, board: Option<&BoardFunction>) -> Result<Card> {
+        Card::set_up(function.clone(), board).map_err(|error| match removed_or(&function, error) {
             // The ids tell which card it is instead.
             Error::NoSequencer { looked, .. } => Error::NoSequencer { name: function.identity().to_string(), looked },
             error => error,
         })
     }
 
-    fn set_up(function: Function, board: Option<&BoardFunction>, rings: Option<RingWindow>) -> Result<Card> {
+    fn set_up(function: Function, board: Option<&BoardFunction>) -> Result<Card> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
@@ -116,7 +106,7 @@ impl Card {
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        let mut shell = Shell::probe((&function, board), (bar, start, &list), &block, described.features, rings)?;
+        let mut shell = Shell::probe((&function, board), (bar, start, &list), &block, described.features)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
         let (transport, depth) = shell.transport(&function, &block, depth_max)?;
@@ -185,7 +175,13 @@ impl Card {
 
     /// How instructions reach its sequencer.
     pub fn feed(&self) -> Feed {
-        shell::feed(&self.queue.transport)
+        self.queue.transport.feed()
+    }
+
+    /// The channels of AMD's engine through which its sequencer masters the bus, by descriptor bypass: the number of that from the host,
+    /// and of that to the host. `None` if it masters the bus by itself, or not at all.
+    pub fn bypass_channels(&self) -> Option<(u32, u32)> {
+        self.shell.bypass_channels()
     }
 
     /// Largest piece sent eagerly, bytes; 0 means rendezvous always.
@@ -269,6 +265,16 @@ impl Card {
         let path = publication.path();
         self.queue.ledger.publish(publication);
         Ok(path)
+    }
+
+    /// The sensors of the card, to be published beside its counters; `None` if it has none or is not published. The caller has them read
+    /// now and then: the driver has no thread for it.
+    ///
+    /// # Errors
+    /// The bus's.
+    pub fn sensors(&self) -> std::result::Result<Option<PublishedSensors>, crate::readings::Error> {
+        let Some(words) = self.queue.ledger.published() else { return Ok(None) };
+        PublishedSensors::find(&self.function, words)
     }
 
     /// The card's queue.

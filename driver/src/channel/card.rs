@@ -216,7 +216,7 @@ impl Card {
         let name = || self.name.to_string();
         match self.read(register)? {
             ALL_ONES if self.is_removed() => Err(CardError::Removed { name: name() }.into()),
-            ALL_ONES => Err(CardError::AllOnes { name: name(), register }.into()),
+            ALL_ONES => Err(CardError::AllOnes { name: name(), register: register.into() }.into()),
             value => Ok(value),
         }
     }

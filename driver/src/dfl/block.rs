@@ -47,7 +47,7 @@ impl Block {
         let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
         if value == u64::MAX {
             self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
-            let register = (self.start as u32).saturating_add(register);
+            let register = self.start + u64::from(register);
             return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
         }
         Ok(value)

@@ -56,6 +56,43 @@ fn read_lists(function: &Function) -> std::result::Result<Listed, feature_list::
     Ok(listed)
 }
 
+/// Whether a feature is the one with `id` of a unit, or the unit itself if `id` is `None`.
+fn is_meant(feature: &Feature, unit: Unit, id: Option<u16>) -> bool {
+    let is_unit = feature.kind == TYPE_FIU;
+    feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
+}
+
+/// Returns the controller of the board that a function in use leads to; `None` if its first list does not begin with a management
+/// engine, or has no controller.
+///
+/// # Errors
+/// The bus's.
+pub(crate) fn find_board(function: &Function) -> Result<Option<BoardController>> {
+    let bus = |error| Error::from(bus_error(&function.identity().name, error));
+    let listed = |error| match error {
+        feature_list::Error::List(_) => Ok(None),
+        feature_list::Error::Bus(error) => Err(bus(error)),
+    };
+    let place = match places(function) {
+        Ok(places) => places.first().copied(),
+        Err(error) => return listed(error),
+    };
+    let Some(place) = place else { return Ok(None) };
+    let window = function.window(place.bar).map_err(bus)?;
+    for feature in Walk::new(&window, place.offset) {
+        match feature {
+            Ok(feature) if is_meant(&feature, Unit::Management, Some(fme::board::ID)) => {
+                let block = Block::new(&window, function, &feature, fme::board::WRITE_DATA + 8);
+                return Ok(block.map(BoardController::new));
+            }
+            Ok(feature) if feature.unit == Unit::Management => {}
+            Ok(_) => return Ok(None),
+            Err(error) => return listed(error),
+        }
+    }
+    Ok(None)
+}
+
 impl Control {
     /// Takes the control function of a card into use. The first port counts.
     ///
@@ -70,13 +107,8 @@ impl Control {
             feature_list::Error::List(looked) => Error::NoControl { name: name.clone(), looked },
             feature_list::Error::Bus(error) => bus_error(&name, error).into(),
         })?;
-        // The registers of a feature of a unit, up to the one at `last`: those of the unit itself if `id` is `None`.
-        let block = |unit, id: Option<u16>, last| {
-            let is_meant = |feature: &Feature| {
-                let is_unit = feature.kind == TYPE_FIU;
-                feature.unit == unit && id.map_or(is_unit, |id| !is_unit && feature.id == id)
-            };
-            let (feature, _, window) = listed.iter().find(|(feature, ..)| is_meant(feature))?;
+        let block = |unit, id, last| {
+            let (feature, _, window) = listed.iter().find(|(feature, ..)| is_meant(feature, unit, id))?;
             Block::new(window, &function, feature, last + 8)
         };
         let (management, behind) = (Unit::Management, Unit::Port);

@@ -92,22 +92,9 @@ impl Exerciser {
     /// # Errors
     /// [`Error::NoExerciser`]; the bus's, with [`fpga_hal::Error::InUse`] if the function has another driver.
     pub fn open(function: Function) -> Result<Self> {
-        let name: Arc<str> = function.identity().name.as_str().into();
-        let bus = |error| Error::Card(bus_error(&name, error));
-        let none = |looked| Error::NoExerciser { name: name.to_string(), looked };
+        let bus = |error| Error::Card(bus_error(&function.identity().name, error));
         let claim = function.claim().map_err(bus)?;
-        let Some(bar) = BarIndex::new(REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let window = function.window(bar).map_err(|error| match error {
-            fpga_hal::Error::NoBar { .. } => none(error.to_string()),
-            error => bus(error),
-        })?;
-        let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
-            _ if function.is_removed() => bus(fpga_hal::Error::Removed),
-            feature_list::Error::List(looked) => none(looked),
-            feature_list::Error::Bus(error) => bus(error),
-        })?;
-        let block = Block::new(&window, &function, &feature, REGISTERS_BYTES);
-        let block = block.ok_or_else(|| none("its block is shorter than its registers".to_owned()))?;
+        let block = find(&function)?;
         let allocate = |bytes| function.domain().allocate(bytes, PAGE).map_err(bus);
         let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);
         block.write(registers::CONTROL, 0)?;
@@ -221,6 +208,47 @@ impl Exerciser {
     fn bus(&self, error: fpga_hal::Error) -> Error {
         bus_error(&self.registers.name(), error).into()
     }
+}
+
+/// What an exerciser says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Described {
+    /// Version of its registers.
+    pub(crate) version: u32,
+    /// Its clock.
+    pub(crate) clock_mhz: u32,
+    /// What it has noted: bits of ERROR.
+    pub(crate) errors: u64,
+}
+
+/// Reads what the exerciser of a function says of itself, and changes nothing. `None`: the function has none.
+pub(crate) fn describe(function: &Function) -> Result<Option<Described>> {
+    let block = match find(function) {
+        Ok(block) => block,
+        Err(Error::NoExerciser { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (info, errors) = (block.read(registers::INFO)?, block.read(registers::ERROR)?);
+    Ok(Some(Described { version: (info >> 16 & 0xff) as u32, clock_mhz: (info & 0xffff) as u32, errors }))
+}
+
+/// Finds the registers by their GUID.
+fn find(function: &Function) -> Result<Block> {
+    let name = &function.identity().name;
+    let bus = |error| Error::Card(bus_error(name, error));
+    let none = |looked| Error::NoExerciser { name: name.clone(), looked };
+    let Some(bar) = BarIndex::new(REGISTERS_BAR) else { unreachable!("a constant below 6") };
+    let window = function.window(bar).map_err(|error| match error {
+        fpga_hal::Error::NoBar { .. } => none(error.to_string()),
+        error => bus(error),
+    })?;
+    let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
+        _ if function.is_removed() => bus(fpga_hal::Error::Removed),
+        feature_list::Error::List(looked) => none(looked),
+        feature_list::Error::Bus(error) => bus(error),
+    })?;
+    let block = Block::new(&window, function, &feature, REGISTERS_BYTES);
+    block.ok_or_else(|| none("its block is shorter than its registers".to_owned()))
 }
 
 /// Bytes that tell their place and their run.

@@ -39,9 +39,12 @@ mod identity;
 mod port;
 mod reported;
 
+pub(crate) use board::BoardController;
 pub use control::Control;
+pub(crate) use control::find_board;
 pub use engine::Progress;
 pub use error::{Error, Result};
+pub(crate) use exerciser::{Described, describe as describe_exerciser};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
 pub use reported::Reported;

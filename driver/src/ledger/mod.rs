@@ -12,10 +12,11 @@ pub(crate) mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cmdseq::{Completion, Instruction, Operation, Status, Table, Tables};
 use fpga_hal::DmaBuffer;
+use fpga_hal::memory::PublishedWords;
 
 use crate::error::{Error, Result};
 use crate::ledger::bound::Held;
@@ -128,6 +129,11 @@ impl Ledger {
     pub(crate) fn publish(&mut self, mut publication: Publication) {
         publication.submitted(self.rung.wrapping_sub(self.taken));
         self.observers.get_or_insert_default().publication = Some(publication);
+    }
+
+    /// Returns the words of the publication, if there is one.
+    pub(crate) fn published(&self) -> Option<Weak<PublishedWords>> {
+        Some(self.observers.as_ref()?.publication.as_ref()?.words())
     }
 
     /// Records what goes through the queue from now on. Nothing is in flight.

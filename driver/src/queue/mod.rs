@@ -191,7 +191,7 @@ impl QueuePair {
         match &self.transport {
             // The word goes from registers to the ring.
             AnyTransport::HostRing(ring) => ring.store(count, &submission.word(tag))?,
-            AnyTransport::CardRing(ring) => store_apart(&**ring, count, submission, tag)?,
+            AnyTransport::Shell(ring) => store_apart(&**ring, count, submission, tag)?,
         }
         Ok(self.ledger.push(submission.instruction()))
     }
@@ -334,7 +334,7 @@ impl AsFd for QueuePair {
 
 /// Stores an instruction in a function of its own: the accesses to the bus take longer than any call.
 #[inline(never)]
-fn store_apart(transport: &impl Transport, count: u32, submission: &impl Submission, tag: u16) -> Result<()> {
+fn store_apart(transport: &dyn Transport, count: u32, submission: &impl Submission, tag: u16) -> Result<()> {
     transport.store(count, &submission.word(tag))
 }
 
@@ -352,7 +352,7 @@ impl From<Error> for Stopped {
 
 /// Takes the completions that are there and returns their number.
 #[inline]
-fn collect(transport: &impl Transport, ledger: &mut Ledger) -> std::result::Result<u32, Stopped> {
+fn collect(transport: &(impl Transport + ?Sized), ledger: &mut Ledger) -> std::result::Result<u32, Stopped> {
     let before = ledger.taken();
     let mut word = [0; completion::BYTES];
     while !ledger.is_idle() {

@@ -20,6 +20,7 @@
 
 mod pcie;
 mod reading;
+pub(crate) mod sensors;
 
 pub use fpga_regs::sensor::Unit;
 pub use reading::{Reading, Value};
@@ -82,6 +83,11 @@ impl Readings {
         let _claim = function.claim().map_err(bus)?;
         let noted = xdma::noted_errors(function)?.unwrap_or_default();
         readings.rows.extend(noted.into_iter().map(reading::of_channel));
+        match dfl::describe_exerciser(function) {
+            Ok(None) => {}
+            Ok(Some(described)) => readings.exerciser(described),
+            Err(error) => readings.failures.push(("he-lb", error.into())),
+        }
         match Cms::start(function) {
             Ok(cms) => readings.management(&cms),
             Err(alveo::Error::NoShell { .. }) => {}
@@ -108,6 +114,13 @@ impl Readings {
                 Err(error) => return self.failures.push(("board", error.into())),
             }
         }
+    }
+
+    fn exerciser(&mut self, described: dfl::Described) {
+        let dfl::Described { version, clock_mhz, errors } = described;
+        self.rows.push(reading::of_exerciser(errors));
+        self.board
+            .push(("host exerciser", format!("HE-LB, version {version} of its registers, clock {clock_mhz} MHz")));
     }
 
     fn management(&mut self, cms: &Cms) {

@@ -17,6 +17,7 @@ pub(super) const CORRECTED: &str = "correctable";
 const XDMA: &str = "xdma";
 const CMS: &str = "cms";
 const BOARD: &str = "board";
+const EXERCISER: &str = "he-lb";
 
 /// A value, and whether it can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Value {
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Which part of the card: `link`, `aer`, `xdma`, `cms`, `board`, or that of an error register of a control function.
+    /// Which part of the card: `link`, `aer`, `xdma`, `cms`, `board`, `he-lb`, or that of an error register of a control function.
     pub part: &'static str,
     /// What is measured.
     pub name: String,
@@ -143,6 +144,11 @@ pub(super) fn of_management(sensed: Sensed, is_alive: bool) -> Reading {
 /// An error register of a control function.
 pub(super) fn of_register(reported: Reported) -> Reading {
     Reading::of_bits(reported.part, reported.register, reported.bits, reported.meanings)
+}
+
+/// What a host exerciser has noted. What its bits mean is not public.
+pub(super) fn of_exerciser(errors: u64) -> Reading {
+    Reading::of_bits(EXERCISER, "errors", errors, &[])
 }
 
 /// What a channel of a DMA engine has noted.

@@ -64,7 +64,7 @@ impl Block {
         match self.read(offset)? {
             ALL_ONES => {
                 self.check_alive()?;
-                Err(Error::AllOnes { name: self.name.to_string(), register: offset })
+                Err(Error::AllOnes { name: self.name.to_string(), register: offset.into() })
             }
             value => Ok(value),
         }
@@ -87,7 +87,7 @@ impl Block {
         }
         match self.read(sequencer::MAGIC)? {
             sequencer::MAGIC_VALUE => Ok(()),
-            ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: sequencer::MAGIC }),
+            ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: sequencer::MAGIC.into() }),
             found => Err(Error::NoSequencer {
                 name: self.name.to_string(),
                 looked: format!("MAGIC reads {found:#010x}; it read FSEQ when the card was opened"),

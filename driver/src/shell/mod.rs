@@ -6,9 +6,10 @@
 //! | sequencer | rings | data | interrupt |
 //! |---|---|---|---|
 //! | masters the bus (HOST_RING) | host memory | copy instructions | its own vector |
+//! | masters the bus (HOST_RING) through channels of AMD's engine that its feature list names | host memory | the engine's other channels; copy instructions if there are none each way | one of the engine's for user logic |
 //! | masters nothing (CARD_RING), and its feature list describes memory for rings | that memory | AMD's DMA engine, found by its identifiers | one of the engine's for user logic |
 //! | announces CARD_RING, and a board file places memory that an engine reaches | that memory | AMD's DMA engine | one of the engine's |
-//! | announces CARD_RING, and a board file or a caller says where | the memory that it names | copy instructions | its own vector |
+//! | announces CARD_RING, and a board file says where | the memory that it names | copy instructions | its own vector |
 //!
 //! If the board file says how the sequencer is to be fed, a sequencer that does not announce that is refused.
 
@@ -21,13 +22,15 @@ use fpga_regs::bits::Features;
 use crate::board::{BlockKind, BoardFunction, Feed};
 use crate::error::{Error, Result};
 use crate::sequencer::block::Block;
+use crate::sequencer::bypass::BypassChannels;
 use crate::shell::ring_memory::RingMemory;
 use crate::transport::any::AnyTransport;
+use crate::transport::bypass_ring::BypassRing;
 use crate::transport::card_ring::{CardRing, RingWindow};
 use crate::transport::fetched_ring::FetchedRing;
 use crate::transport::host_ring::HostRing;
 use crate::transport::scratchpad::Scratchpad;
-use crate::xdma::Engine;
+use crate::xdma::{Bypass, Direction, Engine};
 
 /// Entries of a ring, unless the card has fewer.
 const DEPTH_MAX: u32 = 1024;
@@ -46,6 +49,8 @@ pub(crate) struct Shell {
 enum Kind {
     /// The sequencer masters the bus.
     Master,
+    /// The sequencer masters the bus through channels of a DMA engine. `bypass`: these channels, until the rings have them.
+    Bypass { engine: Box<Engine>, bypass: Option<Box<Bypass>>, channels: BypassChannels },
     /// A board description says where rings are.
     Described(RingWindow),
     /// The sequencer is behind a DMA engine.
@@ -53,14 +58,13 @@ enum Kind {
 }
 
 impl Shell {
-    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. `given`: what the
-    /// caller says of its rings. Channels of an engine are stopped, and the function masters the bus afterwards.
+    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. Channels of an
+    /// engine are stopped, and the function masters the bus afterwards.
     pub(crate) fn probe(
         (function, board): (&Function, &BoardFunction),
         (bar, start, list): (BarIndex, u64, &Window),
         block: &Block,
         features: Features,
-        given: Option<RingWindow>,
     ) -> Result<Self> {
         let bad = |expected| Error::BadCapability {
             name: block.name().to_owned(),
@@ -77,25 +81,34 @@ impl Shell {
             return Err(bad("a sequencer that is fed as its board file says"));
         }
         let placed = board.block(BlockKind::RingMemory).and_then(RingMemory::placed);
-        let given = given.or(placed.filter(|rings| rings.engine.is_none()).map(|rings| rings.window));
         let masters = || function.set_bus_master(true).map_err(|error| block.bus(error));
-        if let Some(window) = given {
+        if let Some(RingMemory { window, engine: None, .. }) = placed {
             if !features.contains(Features::CARD_RING) {
                 return Err(bad("a sequencer with rings in card memory"));
             }
             masters()?;
             return Ok(Shell { kind: Kind::Described(window), ring_feature: Features::CARD_RING });
         }
+        // A sequencer that a board file places is in no list, and so is what describes how it reaches memory.
+        let is_listed = board.block(BlockKind::Sequencer).is_none();
         if features.contains(Features::HOST_RING) {
-            masters()?;
-            return Ok(Shell { kind: Kind::Master, ring_feature: Features::HOST_RING });
+            let channels = if is_listed { BypassChannels::find(list, block.name())? } else { None };
+            let kind = match channels {
+                Some(channels) => {
+                    let mut engine = Box::new(Engine::of_card(function.clone())?);
+                    let bypass = Some(Box::new(engine.take_bypass(channels.h2c, channels.c2h)?));
+                    Kind::Bypass { engine, bypass, channels }
+                }
+                None => {
+                    masters()?;
+                    Kind::Master
+                }
+            };
+            return Ok(Shell { kind, ring_feature: Features::HOST_RING });
         }
         let rings = match (features.contains(Features::CARD_RING), placed) {
             (true, Some(placed)) => Some(placed),
-            // A sequencer that a board file places is in no list, and so is what describes its rings.
-            (true, None) if board.block(BlockKind::Sequencer).is_none() => {
-                RingMemory::find(list, (bar, start), block.name())?
-            }
+            (true, None) if is_listed => RingMemory::find(list, (bar, start), block.name())?,
             _ => None,
         };
         let Some(rings) = rings else {
@@ -120,12 +133,17 @@ impl Shell {
     ) -> Result<(AnyTransport, u32)> {
         let card_ring = |ring: CardRing| {
             let depth = ring.depth();
-            (AnyTransport::CardRing(Box::new(ring)), depth)
+            (AnyTransport::Shell(Box::new(ring)), depth)
+        };
+        let host_ring = || {
+            let depth = depth_max.min(DEPTH_MAX);
+            Ok::<_, Error>((HostRing::allocate(block, function.domain(), depth)?, depth))
         };
         match &mut self.kind {
-            Kind::Master => {
-                let depth = depth_max.min(DEPTH_MAX);
-                Ok((AnyTransport::HostRing(HostRing::allocate(block, function.domain(), depth)?), depth))
+            Kind::Master => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
+            Kind::Bypass { bypass, .. } => {
+                let Some(bypass) = bypass.take() else { unreachable!("a card sets its rings up once") };
+                host_ring().map(|(ring, depth)| (AnyTransport::Shell(Box::new(BypassRing::new(ring, *bypass))), depth))
             }
             Kind::Described(window) => {
                 Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))
@@ -133,12 +151,12 @@ impl Shell {
             Kind::Engine { engine, rings, reads_bar } => {
                 let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?.in_shell();
                 let used = ring.bytes();
-                let rest = rings.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
+                let rest = rings.window.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
                 let Some(rest) = rest else {
                     return Err(Error::BadCapability {
                         name: block.name().to_owned(),
                         register: "BYTES of the ring memory",
-                        value: rings.bytes as u32,
+                        value: rings.window.bytes as u32,
                         expected: "room for rings, and for an instruction beside them",
                     });
                 };
@@ -167,13 +185,19 @@ impl Shell {
 
     /// Enables the interrupt of the queue.
     pub(crate) fn interrupt(&self, function: &Function, block: &Block) -> Result<Interrupt> {
-        let interrupts = match &self.kind {
-            Kind::Master | Kind::Described(_) => function.enable_interrupts(1),
-            Kind::Engine { .. } => function.enable_interrupts_of(InterruptKind::Msix, 1),
+        // The engine, and its interrupt of user logic.
+        let routed = match &self.kind {
+            Kind::Master | Kind::Described(_) => None,
+            Kind::Engine { engine, rings: RingMemory { interrupt, .. }, .. }
+            | Kind::Bypass { engine, channels: BypassChannels { interrupt, .. }, .. } => Some((engine, *interrupt)),
+        };
+        let interrupts = match routed {
+            None => function.enable_interrupts(1),
+            Some(_) => function.enable_interrupts_of(InterruptKind::Msix, 1),
         };
         let interrupts = interrupts.map_err(|error| block.bus(error))?;
-        if let Kind::Engine { engine, rings: RingMemory { interrupt: Some(line), .. }, .. } = &self.kind {
-            engine.route_user_interrupt(*line)?;
+        if let Some((engine, Some(line))) = routed {
+            engine.route_user_interrupt(line)?;
         }
         interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {
             name: block.name().to_owned(),
@@ -187,7 +211,15 @@ impl Shell {
     pub(crate) fn after_reset(&mut self, function: &Function, block: &Block) -> Result<()> {
         match &mut self.kind {
             Kind::Master | Kind::Described(_) => function.set_bus_master(true).map_err(|error| block.bus(error)),
-            Kind::Engine { engine, .. } => Ok(engine.after_reset()?),
+            Kind::Engine { engine, .. } | Kind::Bypass { engine, .. } => Ok(engine.after_reset()?),
+        }
+    }
+
+    /// Returns the channels through which the sequencer masters the bus, from the host and to the host, if it does so through an engine.
+    pub(crate) fn bypass_channels(&self) -> Option<(u32, u32)> {
+        match &self.kind {
+            Kind::Bypass { channels: BypassChannels { h2c, c2h, .. }, .. } => Some((*h2c, *c2h)),
+            Kind::Master | Kind::Described(_) | Kind::Engine { .. } => None,
         }
     }
 
@@ -195,16 +227,11 @@ impl Shell {
     pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
         match &mut self.kind {
             Kind::Engine { engine, .. } => Some(engine),
+            Kind::Bypass { engine, .. } => {
+                let has_channels = [Direction::H2c, Direction::C2h].iter().all(|one| engine.channels(*one) > 0);
+                has_channels.then_some(engine)
+            }
             Kind::Master | Kind::Described(_) => None,
         }
-    }
-}
-
-/// Returns how a transport feeds its sequencer.
-pub(crate) fn feed(transport: &AnyTransport) -> Feed {
-    match transport {
-        AnyTransport::HostRing(_) => Feed::HostRing,
-        AnyTransport::CardRing(ring) if ring.polls_bar() => Feed::Registers,
-        AnyTransport::CardRing(_) => Feed::CardRing,
     }
 }

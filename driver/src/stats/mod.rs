@@ -3,8 +3,12 @@
 mod process;
 pub(crate) mod publication;
 mod reader;
+mod sensed;
+pub(crate) mod sensors;
 
 pub use reader::{CardStats, OwnerState, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats};
+pub use sensed::SensedValue;
+pub use sensors::PublishedSensors;
 
 /// Beginning of the names of the files.
 const PREFIX: &str = "fpga-stats.";
@@ -12,9 +16,9 @@ const PREFIX: &str = "fpga-stats.";
 /// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"FPGASTAT");
 /// Version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Words of a file.
-const WORDS: usize = 128;
+const WORDS: usize = W_SENSORS + SENSORS_MAX * SENSOR_WORDS;
 
 /// Version in the low half, words of the file in the high half.
 const W_VERSION: usize = 1;
@@ -37,7 +41,17 @@ const W_BYTES: usize = 12;
 const W_RESTARTS: usize = 13;
 /// Instructions that failed because a link was missing or down.
 const W_LINK_FAILURES: usize = 14;
+/// Sensors in the low half.
+const W_SENSOR_COUNT: usize = 15;
+/// When the sensors were read last, in nanoseconds since 1970.
+const W_SENSED: usize = 16;
 /// Name of the card: bytes of UTF-8, padded with zeros.
 const W_NAME: std::ops::Range<usize> = 32..96;
 /// Name of the process, as the kernel has it.
 const W_COMMAND: std::ops::Range<usize> = 96..98;
+/// The first sensor.
+const W_SENSORS: usize = 128;
+/// Sensors that a file has room for.
+const SENSORS_MAX: usize = 64;
+/// Words of a sensor.
+const SENSOR_WORDS: usize = 8;

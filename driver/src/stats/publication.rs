@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 use std::{fmt, io};
 
@@ -28,7 +29,7 @@ pub(crate) struct Identity<'a> {
 
 /// A card's file, and its counts.
 pub(crate) struct Publication {
-    words: PublishedWords,
+    words: Arc<PublishedWords>,
     submitted: u64,
     completed: u64,
     failed: u64,
@@ -56,12 +57,17 @@ impl Publication {
         put_text(&mut words[W_NAME], card.name);
         put_text(&mut words[W_COMMAND], &process.command);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
-        let words = PublishedWords::create(&directory.join(format!("{PREFIX}{pid}.{number}")), &words)?;
+        let words = PublishedWords::create(&directory.join(format!("{PREFIX}{pid}.{number}")), &words)?.into();
         Ok(Publication { words, submitted: 0, completed: 0, failed: 0, bytes: 0, restarts: 0, link_failures: 0 })
     }
 
     pub(crate) fn path(&self) -> PathBuf {
         self.words.path().into()
+    }
+
+    /// Returns the words, for the sensors of the card. They are gone with the publication.
+    pub(crate) fn words(&self) -> Weak<PublishedWords> {
+        Arc::downgrade(&self.words)
     }
 
     /// Counts instructions that the card was told of.
@@ -119,7 +125,7 @@ fn code(state: State) -> u64 {
 }
 
 /// Puts as much of `text` into `words` as fits, in whole characters.
-fn put_text(words: &mut [u64], text: &str) {
+pub(super) fn put_text(words: &mut [u64], text: &str) {
     let mut end = text.len().min(words.len() * 8);
     while !text.is_char_boundary(end) {
         end -= 1;

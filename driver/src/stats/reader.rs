@@ -6,9 +6,11 @@ use std::{fs, io};
 
 use fpga_hal::memory::read_words;
 
+use super::sensed::{self, SensedValue};
 use super::{
-    FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_LINK_FAILURES, W_LINKS,
-    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    FLAG_MOCK, MAGIC, PREFIX, SENSOR_WORDS, SENSORS_MAX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED,
+    W_LINK_FAILURES, W_LINKS, W_NAME, W_PROCESS, W_RESTARTS, W_SENSED, W_SENSOR_COUNT, W_SENSORS, W_SINCE, W_START,
+    W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 
@@ -48,6 +50,10 @@ pub struct CardStats {
     pub links: u32,
     /// Instructions that failed because a link was missing or down; they are among `failed`.
     pub link_failures: u64,
+    /// The sensors that the owner reads; empty if the card has none, or the owner does not read them.
+    pub sensors: Vec<SensedValue>,
+    /// When the sensors were read last; `None` if never.
+    pub sensed: Option<SystemTime>,
 }
 
 impl CardStats {
@@ -137,6 +143,17 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
     let text = |range: std::ops::Range<usize>, what| {
         text(&words[range]).ok_or_else(|| invalid(format!("the name of its {what} is not printable text")))
     };
+    let count = low(W_SENSOR_COUNT) as usize;
+    if count > SENSORS_MAX {
+        return Err(invalid(format!("it has {count} sensors: expected at most {SENSORS_MAX}")));
+    }
+    let (entries, _) = words[W_SENSORS..].as_chunks::<SENSOR_WORDS>();
+    let sensor = |(index, entry)| {
+        sensed::read(entry, self::text)
+            .ok_or_else(|| invalid(format!("sensor {index} has a wrong name, unit or state")))
+    };
+    let sensors = entries.iter().take(count).enumerate().map(sensor).collect::<Result<_, _>>()?;
+    let since = |word: u64| SystemTime::UNIX_EPOCH + Duration::from_nanos(word);
     let pid = low(W_PROCESS);
     let owner = process::find(pid).map_err(|source| StatsError::Io { path: path.into(), source })?;
     let is_owner = owner.is_some_and(|process| process.start == word(W_START));
@@ -147,7 +164,7 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
         pid,
         command: text(W_COMMAND, "process")?,
         owner: if is_owner { OwnerState::Alive } else { OwnerState::Gone },
-        since: SystemTime::UNIX_EPOCH + Duration::from_nanos(word(W_SINCE)),
+        since: since(word(W_SINCE)),
         state,
         depth,
         submitted,
@@ -157,6 +174,8 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
         restarts: word(W_RESTARTS),
         links: low(W_LINKS),
         link_failures: word(W_LINK_FAILURES),
+        sensors,
+        sensed: (word(W_SENSED) > 0).then(|| since(word(W_SENSED))),
     })
 }
 

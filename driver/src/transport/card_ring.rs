@@ -8,6 +8,7 @@
 use cmdseq::{completion, instruction};
 use fpga_hal::{BarIndex, Function, Window};
 
+use crate::board::Feed;
 use crate::error::{Error, Result};
 use crate::sequencer::block::{ALL_ONES, Block};
 use crate::transport::Transport;
@@ -23,13 +24,15 @@ const DEPTH_MIN: u32 = 2;
 
 /// Where a BAR shows the memory on the card that holds a queue's rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RingWindow {
+pub(crate) struct RingWindow {
     /// The BAR.
-    pub bar: BarIndex,
+    pub(crate) bar: BarIndex,
     /// Offset of the memory in the BAR, in bytes: a multiple of 64.
-    pub offset: u64,
+    pub(crate) offset: u64,
+    /// Bytes of the memory.
+    pub(crate) bytes: u64,
     /// Address of the same memory for the sequencer: a multiple of 64.
-    pub address: u64,
+    pub(crate) address: u64,
 }
 
 /// A submission ring and, after it, a completion ring on the card.
@@ -49,18 +52,12 @@ pub(crate) struct CardRing {
 impl CardRing {
     /// Maps empty rings of up to `depth` entries, a power of two; fewer if `place` has no room for more.
     pub(crate) fn map(block: &Block, function: &Function, place: RingWindow, mut depth: u32) -> Result<Self> {
-        let is_aligned = |at: u64| at % instruction::BYTES as u64 == 0;
-        if !is_aligned(place.offset) || !is_aligned(place.address) {
-            let value = format!("offset {:#x}, address {:#x}", place.offset, place.address);
-            return Err(Error::argument("ring window", value, "multiples of 64"));
-        }
         let bus = |error| block.bus(error);
-        let window = function.window(place.bar).map_err(bus)?;
-        let room = window.len().saturating_sub(place.offset);
-        while depth > DEPTH_MIN && u64::from(depth) * ENTRY_BYTES > room {
+        let window = function.window(place.bar).and_then(|bar| bar.slice(place.offset, place.bytes)).map_err(bus)?;
+        while depth > DEPTH_MIN && u64::from(depth) * ENTRY_BYTES > place.bytes {
             depth /= 2;
         }
-        let window = window.slice(place.offset, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
+        let window = window.slice(0, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
         let completions = u64::from(depth) * instruction::BYTES as u64;
         let memory = CardMemory { block: block.clone(), window, completions, depth };
         let registers = QueueRegisters::new(block);
@@ -110,14 +107,14 @@ impl CardRing {
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.window.len()
     }
-
-    /// Whether completions are read through the BAR.
-    pub(crate) fn polls_bar(&self) -> bool {
-        self.fetched.is_none()
-    }
 }
 
 impl Transport for CardRing {
+    fn feed(&self) -> Feed {
+        // Without a channel that copies them, completions are read through the BAR.
+        if self.fetched.is_some() { Feed::CardRing } else { Feed::Registers }
+    }
+
     #[inline]
     fn registers(&self) -> &QueueRegisters {
         &self.registers

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cmdseq::{completion, instruction};
 use fpga_hal::{DmaBuffer, Domain, Ring};
 
+use crate::board::Feed;
 use crate::error::Result;
 use crate::sequencer::block::Block;
 use crate::transport::Transport;
@@ -48,6 +49,10 @@ pub(crate) fn ring<const BYTES: usize>(domain: &Domain, depth: u32) -> fpga_hal:
 }
 
 impl Transport for HostRing {
+    fn feed(&self) -> Feed {
+        Feed::HostRing
+    }
+
     #[inline]
     fn registers(&self) -> &QueueRegisters {
         &self.registers

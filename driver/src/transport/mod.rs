@@ -1,17 +1,19 @@
 //! How instructions reach a sequencer, and how its completions come back.
 //!
-//! A queue is above a [`Transport`] and knows none by name. There are two, and three ways:
+//! A queue is above a [`Transport`] and knows none by name. There are three, and four ways:
 //!
 //! | way | transport | instruction | doorbell | completion |
 //! |---|---|---|---|---|
 //! | host ring | [`HostRing`](host_ring::HostRing) | stored in host memory; the card fetches it by DMA | one register write | the card writes it to host memory by DMA |
+//! | host ring by bypass | [`BypassRing`](bypass_ring::BypassRing) | as above, through a channel of the shell's engine | one register write | as above; one that failed has STATUS of the channels read |
 //! | card ring | [`CardRing`](card_ring::CardRing) | stored on the card through a BAR, 16 writes | one register write | the shell's engine copies it to host memory: a register write for each look |
 //! | registers | [`CardRing`](card_ring::CardRing) without an engine's channel | stored on the card through a BAR, 16 writes | one register write; before it a read, where the BAR keeps no order | read on the card through a BAR: a read for each look, 8 for each completion |
 //!
-//! Both have the same registers ([`QueueRegisters`](queue_registers::QueueRegisters)) and the same rings ([`ring`]): a
+//! All have the same registers ([`QueueRegisters`](queue_registers::QueueRegisters)) and the same rings ([`ring`]): a
 //! completion is complete when its phase bit has turned.
 
 pub(crate) mod any;
+pub(crate) mod bypass_ring;
 pub(crate) mod card_ring;
 pub(crate) mod fetched_ring;
 pub(crate) mod host_ring;
@@ -21,6 +23,7 @@ pub(crate) mod scratchpad;
 
 use cmdseq::{completion, instruction};
 
+use crate::board::Feed;
 use crate::error::Result;
 use crate::transport::queue_registers::QueueRegisters;
 use crate::transport::scratchpad::Scratchpad;
@@ -30,6 +33,9 @@ use crate::transport::scratchpad::Scratchpad;
 /// The queue keeps the counts: it stores no entry that the card has not read, and announces what it has taken before the
 /// card may write over it.
 pub(crate) trait Transport {
+    /// How instructions and completions travel.
+    fn feed(&self) -> Feed;
+
     /// The registers of the queue.
     fn registers(&self) -> &QueueRegisters;
 

@@ -46,6 +46,8 @@ struct Flight {
 pub(super) struct Channel {
     direction: Direction,
     number: u32,
+    /// Number of its interrupt: H2C channels first.
+    line: usize,
     rules: Rules,
     list: Option<Arc<DmaBuffer>>,
     writeback: Arc<DmaBuffer>,
@@ -55,8 +57,6 @@ pub(super) struct Channel {
 
 /// Events of STATUS that end a transfer.
 const ENDS: Status = Status::FAILURES.union(Status::DESCRIPTOR_STOPPED).union(Status::IDLE_STOPPED);
-/// Errors of AXI writes, which channels to the host do not have.
-const WRITE_ERRORS: u32 = 0x1f << 14;
 
 impl Channel {
     /// Stops the channel and learns its rules.
@@ -80,7 +80,8 @@ impl Channel {
             let (name, register) = (format!("{direction} {number} of {}", registers.name()), "ALIGNMENTS");
             return Err(Error::BadRegister { name, register, value, expected });
         }
-        let mut channel = Channel { direction, number, rules, list: None, writeback, flight: None, is_stuck: false };
+        let mut channel =
+            Channel { direction, number, line: 0, rules, list: None, writeback, flight: None, is_stuck: false };
         channel.set_up(registers)?;
         Ok(channel)
     }
@@ -101,8 +102,20 @@ impl Channel {
         self.rules
     }
 
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    pub(super) fn line(&self) -> usize {
+        self.line
+    }
+
+    pub(super) fn set_line(&mut self, line: usize) {
+        self.line = line;
     }
 
     pub(super) fn name(&self, registers: &Registers) -> ChannelName {
@@ -144,17 +157,13 @@ impl Channel {
         let [low, high] = address(self.writeback.iova().0);
         registers.write(block, number, channel::WRITEBACK_LO, low)?;
         registers.write(block, number, channel::WRITEBACK_HI, high)?;
-        let mask = match self.direction {
-            Direction::H2c => !0,
-            Direction::C2h => !WRITE_ERRORS,
-        };
-        let enabled = if interrupts { ENDS.bits() & mask } else { 0 };
+        let events = self.direction.events();
+        let enabled = if interrupts { ENDS.bits() & events.bits() } else { 0 };
         registers.write(block, number, channel::INTERRUPT_ENABLE, enabled)?;
         // Held from here on, even if the next access fails: the write may have arrived.
         self.flight = Some(Flight { moves, _buffers: buffers });
         let poll = if interrupts { Control::empty() } else { Control::WRITEBACK };
-        let control = (Control::EVENTS | Control::RUN | poll).bits() & mask;
-        Ok(registers.write(block, number, channel::CONTROL, control)?)
+        Ok(registers.write(block, number, channel::CONTROL, (events | Control::RUN | poll).bits())?)
     }
 
     /// Returns a buffer for `count` descriptors.

@@ -1,6 +1,6 @@
 //! Which way the data of a channel goes.
 
-use fpga_regs::xdma::Block;
+use fpga_regs::xdma::{Block, Control};
 
 /// Which way the data of a channel goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,14 @@ impl Direction {
         match self {
             Direction::H2c => Block::H2c,
             Direction::C2h => Block::C2h,
+        }
+    }
+
+    /// Returns the events that a channel of this direction can note.
+    pub(super) const fn events(self) -> Control {
+        match self {
+            Direction::H2c => Control::EVENTS,
+            Direction::C2h => Control::EVENTS.difference(Control::WRITE_ERRORS),
         }
     }
 

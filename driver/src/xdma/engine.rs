@@ -8,6 +8,8 @@ use fpga_regs::xdma::{Block, CHANNELS_MAX, Status, USER_INTERRUPTS, channel, int
 
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
+use crate::sequencer::bypass::BypassChannels;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
 use crate::xdma::error::{Error, Result};
@@ -56,6 +58,8 @@ pub struct Piece {
 pub struct Engine {
     /// H2C channels, then C2H channels.
     channels: [Vec<Channel>; 2],
+    /// Interrupts of channels, those of channels that were given away included.
+    lines: usize,
     interrupts: Vec<Interrupt>,
     staging: Option<Arc<DmaBuffer>>,
     completion: Completion,
@@ -105,7 +109,12 @@ impl Engine {
         let name = function.identity().name.clone();
         let bus = |error| bus_error(&name, error);
         let claim = function.claim().map_err(bus)?;
-        Engine::under(Some(claim), function, completion)
+        let mut engine = Engine::under(Some(claim), function, completion)?;
+        // Channels that a sequencer gives descriptors run no lists.
+        if let Some(BypassChannels { h2c, c2h, .. }) = BypassChannels::of(&engine.function)? {
+            drop(engine.take_bypass(h2c, c2h)?);
+        }
+        Ok(engine)
     }
 
     /// As [`open`](Engine::open), under the claim of a card.
@@ -117,13 +126,19 @@ impl Engine {
         let name = function.identity().name.clone();
         let registers = Registers::find(&function)?;
         let open = |direction| open_channels(&registers, &function, direction);
-        let channels = [open(Direction::H2c)?, open(Direction::C2h)?];
+        let mut channels = [open(Direction::H2c)?, open(Direction::C2h)?];
         if channels.iter().all(Vec::is_empty) {
             let looked = "its engine has no channel for memory-mapped data".to_owned();
             return Err(Error::NoEngine { name, looked });
         }
+        let mut lines = 0;
+        for channel in channels.iter_mut().flatten() {
+            channel.set_line(lines);
+            lines += 1;
+        }
         let mut engine = Engine {
             channels,
+            lines,
             interrupts: Vec::new(),
             staging: None,
             completion,
@@ -146,7 +161,7 @@ impl Engine {
         if self.completion == Completion::Poll {
             return Ok(());
         }
-        let count = self.channels.iter().map(Vec::len).sum::<usize>();
+        let count = self.lines;
         self.interrupts = self.function.enable_interrupts_of(InterruptKind::Msix, count as u16).map_err(bus)?;
         // Vector n is channel n's, H2C channels first.
         let vectors = |first: usize| (0..4).fold(0, |word, n| word | (first as u32 + n) << (VECTOR_BITS * n));
@@ -173,6 +188,24 @@ impl Engine {
         }
         let reader = channels.pop().map(|channel| Reader::new(&self.registers, self.function.domain(), channel));
         reader.transpose()
+    }
+
+    /// Takes the channels with these numbers, which user logic gives descriptors. The engine goes on without them.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the engine has no such channel.
+    pub(crate) fn take_bypass(&mut self, h2c: u32, c2h: u32) -> Result<Bypass> {
+        let mut take = |direction: Direction, number| {
+            let channels = &mut self.channels[direction as usize];
+            let place = channels.iter().position(|channel| channel.number() == number);
+            place.map(|place| channels.remove(place)).ok_or_else(|| {
+                let what =
+                    format!("the sequencer is to master the bus through {direction} {number}, which the engine lacks");
+                Error::Refused { name: self.registers.name().to_owned(), what }
+            })
+        };
+        let channels = [take(Direction::H2c, h2c)?, take(Direction::C2h, c2h)?];
+        Ok(Bypass::new(&self.registers, channels))
     }
 
     /// Returns the number of channels in a direction.
@@ -301,10 +334,9 @@ impl Engine {
 
     /// Ends what is on its way in a direction, on all channels. Returns the first error.
     fn finish(&mut self, direction: Direction, deadline: Deadline) -> Result<()> {
-        let before = if direction == Direction::C2h { self.channels(Direction::H2c) } else { 0 };
         let mut result = Ok(());
-        for (number, channel) in self.channels[direction as usize].iter_mut().enumerate() {
-            let interrupt = self.interrupts.get(before + number);
+        for channel in &mut self.channels[direction as usize] {
+            let interrupt = self.interrupts.get(channel.line());
             result = result.and(channel.finish(&self.registers, interrupt, deadline));
         }
         result

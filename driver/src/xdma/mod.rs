@@ -26,6 +26,7 @@
 //!
 //! A channel holds its buffers until it is idle. If card memory does not answer, the channel stays busy even after it was told to
 //! stop: its buffers stay mapped until the function was reset.
+mod bypass;
 mod channel;
 mod direction;
 mod engine;
@@ -34,6 +35,7 @@ mod list;
 mod reader;
 mod registers;
 
+pub(crate) use bypass::Bypass;
 pub use direction::Direction;
 pub use engine::{Completion, Engine, Piece};
 pub(crate) use engine::{has_engine, noted_errors};

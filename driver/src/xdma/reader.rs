@@ -12,6 +12,7 @@ use fpga_regs::xdma::{Block, Control, DESCRIPTOR_BYTES, Descriptor, Status, chan
 
 use crate::error::Error as CardError;
 use crate::xdma::channel::Channel;
+use crate::xdma::direction::Direction;
 use crate::xdma::error::{Error, Result};
 use crate::xdma::registers::Registers;
 
@@ -23,8 +24,8 @@ const WORD: usize = 2048;
 const DESCRIPTORS: u32 = 16;
 /// Copies after which the channel is started anew, before its word has no room for their number.
 const COPIES_MAX: u32 = writeback::COUNT / 2;
-/// What the channel notes, and what makes it write its word. Channels to the host have no write errors.
-const RUN: u32 = (Control::EVENTS.bits() | Control::RUN.bits() | Control::WRITEBACK.bits()) & !(0x1f << 14);
+/// What the channel notes, and what makes it write its word.
+const RUN: Control = Direction::C2h.events().union(Control::RUN).union(Control::WRITEBACK);
 
 const _: () = assert!(DESCRIPTORS as usize * DESCRIPTOR_BYTES <= WORD && DESCRIPTORS.is_power_of_two());
 
@@ -73,7 +74,7 @@ impl Reader {
         self.write(Block::C2hDescriptors, descriptors::FIRST_ADJACENT, 0)?;
         self.write(Block::C2h, channel::WRITEBACK_LO, word_lo)?;
         self.write(Block::C2h, channel::WRITEBACK_HI, word_hi)?;
-        self.write(Block::C2h, channel::CONTROL, RUN)
+        self.write(Block::C2h, channel::CONTROL, RUN.bits())
     }
 
     /// Begins to copy `bytes` bytes at `source`, on the engine's bus, to host memory at `target`, which must stay mapped until

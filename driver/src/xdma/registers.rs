@@ -11,6 +11,8 @@ use crate::xdma::error::{Error, Result};
 
 /// Fewest bytes of a DMA BAR: up to the MSI-X table, which the driver leaves alone.
 const BAR_BYTES_MIN: u64 = 0x8000;
+/// Upper half of the first register of AMD's other engine, QDMA. Common knowledge, not read in a document: it only adds to an error.
+const QDMA: u32 = 0x1fd3;
 /// Identifiers without channel and version.
 const IDENTIFIER_MASK: u32 = 0xffff_0000;
 
@@ -43,12 +45,13 @@ impl Registers {
             if found.map(|identifier| identifier & IDENTIFIER_MASK) == expected {
                 return Ok(registers);
             }
-            looked.push(format!(
-                "BAR{} reads {:#010x} at 0x2000 and {:#010x} at 0x3000",
-                index.index(),
-                found[0],
-                found[1]
-            ));
+            let first = registers.window.read_u32(0).map_err(|error| registers.bus(error))?;
+            looked.push(match first >> 16 {
+                QDMA => format!("BAR{} is that of AMD's QDMA, which this driver does not drive", index.index()),
+                _ => {
+                    format!("BAR{} reads {:#010x} at 0x2000 and {:#010x} at 0x3000", index.index(), found[0], found[1])
+                }
+            });
         }
         if function.is_removed() {
             return Err(CardError::Removed { name: name.to_string() }.into());
@@ -74,7 +77,8 @@ impl Registers {
         let value = self.read_any(block, channel, register)?;
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| self.bus(error))?;
-            return Err(CardError::AllOnes { name: self.name.to_string(), register: block.base(channel) + register });
+            let register = (block.base(channel) + register).into();
+            return Err(CardError::AllOnes { name: self.name.to_string(), register });
         }
         Ok(value)
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fpga_driver::{Error, find_sequencer};
+use fpga_driver::xdma::{Completion, Engine};
+use fpga_driver::{Card, Error, find_sequencer};
 
 use crate::cards::Open as _;
 use crate::open_card;
@@ -294,4 +295,62 @@ fn a_model_is_told_by_both_its_ids() {
         fake.identify(vendor, device);
         assert_eq!(fake.open().unwrap().is_mock(), is_mock, "{vendor:04x}:{device:04x}");
     }
+}
+
+/// Adds a description of descriptor bypass at 0x2000 of BAR0 to the feature list, with `registers` of it other than they should be.
+fn describe_bypass(fake: &Fake, registers: &[(u32, u32)]) {
+    const AT: u32 = BLOCK + 0x1000;
+    fake.set(BLOCK, 0x1000_0002);
+    fake.set(BLOCK + 4, 0x2000_0000);
+    let right = [
+        (0x00, 3),
+        (0x04, 0x2000_0100),
+        (0x08, 0xb6c0_f19a),
+        (0x0c, 0x9d84_27e5),
+        (0x10, 0x0b52_4c1e),
+        (0x14, 0x8f3a_61d7),
+        (0x18, 0x5350_5942),
+        (0x1c, 0x0001_0000),
+        (0x20, 1),
+        (0x24, 1),
+        (0x28, 0xff),
+    ];
+    right.iter().chain(registers).for_each(|(register, value)| fake.set(AT + register, *value));
+}
+
+#[test]
+fn a_description_of_descriptor_bypass_is_checked() {
+    for (registers, why) in [
+        (&[(0x18_u32, 0_u32)] as &[(u32, u32)], "MAGIC of the descriptor bypass reads 0x0"),
+        (&[(0x1c, 0x0002_0000)], "version of the description of the descriptor bypass"),
+        (&[(0x20, 4)], "H2C_CHANNEL of the descriptor bypass"),
+        (&[(0x24, u32::MAX)], "C2H_CHANNEL of the descriptor bypass"),
+        (&[(0x28, 16)], "INTERRUPT of the descriptor bypass"),
+    ] {
+        let fake = Fake::new(64);
+        describe_bypass(&fake, registers);
+        let error = Card::open(fake.function()).unwrap_err();
+        assert!(matches!(error, Error::BadCapability { .. } | Error::Version { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{why}: {error}");
+    }
+    // What is right leads to an engine, of which this card has none.
+    let fake = Fake::new(64);
+    describe_bypass(&fake, &[]);
+    let error = Card::open(fake.function()).unwrap_err();
+    let Error::Engine(engine) = &error else { panic!("{error}") };
+    assert!(engine.to_string().starts_with("fake has no XDMA engine"), "{engine}");
+    // Without the GUID there is no description, and the sequencer masters the bus by itself.
+    let fake = Fake::new(64);
+    describe_bypass(&fake, &[(0x08, 0)]);
+    assert_eq!(Card::open(fake.function()).unwrap().feed(), fpga_driver::Feed::HostRing);
+}
+
+/// AMD's other engine has the same PCI ids.
+#[test]
+fn a_shell_with_qdma_is_refused_by_name() {
+    let fake = Fake::new(4);
+    let refusal = || Engine::open(fake.function(), Completion::Poll).unwrap_err().to_string();
+    assert!(refusal().contains("BAR0 reads 0x00000000 at 0x2000"), "{}", refusal());
+    fake.set(0, 0x1fd3_0000);
+    assert!(refusal().contains("BAR0 is that of AMD's QDMA, which this driver does not drive"), "{}", refusal());
 }

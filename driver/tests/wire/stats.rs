@@ -120,8 +120,8 @@ fn valid() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
 fn the_format_is_as_documented() {
     let (_directory, path, bytes) = valid();
     let word = |index: usize| u64::from_le_bytes(*bytes[index * 8..].first_chunk().unwrap());
-    assert_eq!((&bytes[..8], bytes.len()), (&b"FPGASTAT"[..], 1024));
-    assert_eq!(word(1), 128 << 32 | 1);
+    assert_eq!((&bytes[..8], bytes.len()), (&b"FPGASTAT"[..], 5120));
+    assert_eq!(word(1), 640 << 32 | 2);
     assert_eq!(word(2) as u32, std::process::id());
     assert_eq!((word(5) as u32, word(8)), (8, 1));
     assert_eq!(word(6), u64::from(read_stats(&path).unwrap().links));
@@ -133,7 +133,7 @@ fn each_wrong_word_is_named() {
     let (_directory, path, bytes) = valid();
     for (index, value, expected) in [
         (0, 1, "its first word is 0x0000000000000001"),
-        (1, 128 << 32 | 2, "has version 2 of the format: expected 1"),
+        (1, 640 << 32 | 3, "has version 3 of the format: expected 2"),
         (5, 7, "the depth of its queue is 7"),
         (8, 5, "its state is 5"),
         (9, 1000, "1000 completions of 0 instructions"),
@@ -141,6 +141,8 @@ fn each_wrong_word_is_named() {
         (32, 0xff, "the name of its card"),
         (32, 0x1b, "the name of its card"),
         (96, 0x0a, "the name of its process"),
+        (15, 65, "65 sensors: expected at most 64"),
+        (15, 1, "sensor 0 has a wrong name, unit or state"),
     ] {
         let mut wrong = bytes.clone();
         wrong[index * 8..index * 8 + 8].copy_from_slice(&u64::to_le_bytes(value));
@@ -148,8 +150,8 @@ fn each_wrong_word_is_named() {
         let error = read_stats(&path).unwrap_err().to_string();
         assert!(error.contains(expected), "word {index}: {error}");
     }
-    fs::write(&path, &bytes[..1023]).unwrap();
-    assert!(read_stats(&path).unwrap_err().to_string().contains("1023 bytes: expected at least 1024"));
+    fs::write(&path, &bytes[..5119]).unwrap();
+    assert!(read_stats(&path).unwrap_err().to_string().contains("5119 bytes: expected at least 5120"));
 }
 
 /// A process that has ended, or another one with its id.
@@ -172,8 +174,8 @@ proptest! {
 
     /// Any bytes, and a valid file with any changes: an error or counts, and counts that hold together.
     #[test]
-    fn any_file_is_read_or_refused(noise in prop::collection::vec(any::<u8>(), 0..1500),
-                                   changes in prop::collection::vec((0..1024usize, any::<u8>()), 0..20)) {
+    fn any_file_is_read_or_refused(noise in prop::collection::vec(any::<u8>(), 0..6000),
+                                   changes in prop::collection::vec((0..5120usize, any::<u8>()), 0..20)) {
         let (_directory, path, mut bytes) = valid();
         fs::write(&path, noise).unwrap();
         prop_assert!(read_stats(&path).is_err());

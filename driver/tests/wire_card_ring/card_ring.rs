@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use cmdseq::Instruction;
-use fpga_driver::{Card, Error, RingWindow, Token};
-use fpga_fake::{BLOCK, Fake, RING_ADDRESS, RING_BAR};
-use fpga_hal::BarIndex;
+use fpga_driver::{Card, Error, Token};
+use fpga_fake::{BLOCK, Fake};
 
 use crate::cards::Open as _;
+use crate::{RING_BYTES, board};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn window(offset: u64) -> RingWindow {
-    RingWindow { bar: BarIndex::new(RING_BAR).unwrap(), offset, address: RING_ADDRESS + offset }
-}
 
 #[test]
 fn each_access_to_the_rings_is_counted() {
@@ -31,13 +27,16 @@ fn each_access_to_the_rings_is_counted() {
 }
 
 #[test]
-fn rings_are_where_the_window_is_and_as_deep_as_it_is_long() {
+fn rings_are_where_the_board_file_has_them_and_as_deep_as_there_is_room() {
     // 128 KiB hold 1365 entries of 96 bytes.
-    for (offset, depth_max, depth) in
-        [(0, 4096, 1024), (64 << 10, 4096, 512), ((128 << 10) - 6144, 4096, 64), ((128 << 10) - 192, 64, 2)]
-    {
+    for (offset, bytes, depth_max, depth) in [
+        (0, RING_BYTES, 4096, 1024),
+        (64 << 10, 64 << 10, 4096, 512),
+        (64 << 10, 6144, 4096, 64),
+        (RING_BYTES - 192, 192, 64, 2),
+    ] {
         let fake = Fake::new(depth_max);
-        let mut card = Card::open_with_card_ring(fake.function(), window(offset)).unwrap();
+        let mut card = Card::open_on_board(fake.function(), &board(offset, bytes)).unwrap();
         assert_eq!(card.queue().depth(), depth);
         card.run([Instruction::nop(); 9], SECOND).unwrap();
         let base = |low| fake.state().registers[&(BLOCK + low)];
@@ -47,15 +46,10 @@ fn rings_are_where_the_window_is_and_as_deep_as_it_is_long() {
 }
 
 #[test]
-fn windows_without_room_or_alignment_are_refused() {
-    let open = |window| Card::open_with_card_ring(Fake::new(64).function(), window).unwrap_err();
-    for offset in [(128 << 10) - 128, 128 << 10, !63] {
-        let error = open(RingWindow { offset, ..window(0) });
+fn memory_without_room_for_two_entries_is_refused() {
+    for bytes in [64, 128, 191] {
+        let error = Card::open_on_board(Fake::new(64).function(), &board(0, bytes)).unwrap_err();
         assert!(matches!(error, Error::Bus(fpga_hal::Error::OutOfBounds { .. })), "{error}");
-    }
-    for wrong in [RingWindow { offset: 4, ..window(0) }, RingWindow { address: 32, ..window(0) }] {
-        let error = open(wrong);
-        assert!(matches!(error, Error::BadArgument { what: "ring window", .. }), "{error}");
     }
 }
 
@@ -68,7 +62,7 @@ fn a_card_is_fed_only_in_a_way_that_it_announces() {
             fake.function()
         };
         for (opened, is_possible) in
-            [(Card::open(fake()), is_host), (Card::open_with_card_ring(fake(), window(0)), is_card)]
+            [(Card::open(fake()), is_host), (Card::open_on_board(fake(), &board(0, RING_BYTES)), is_card)]
         {
             match opened {
                 Ok(mut card) => {

@@ -10,7 +10,7 @@ use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
 use crate::card::posted::Write;
 use crate::fabric::clock::Shared;
-use crate::model::registers::{feature_byte, sequencer_offset};
+use crate::model::registers::sequencer_offset;
 use crate::world::Core;
 
 /// One card of a fabric, as an endpoint of a bus.
@@ -83,16 +83,20 @@ impl Endpoint for CardEndpoint {
             // Feature headers are 64-bit words; they may be read whole or in halves.
             let whole = data.len() == 8 && offset % 8 == 0;
             let half = register_offset(offset, data.len()).is_some();
-            if bar.index() == usize::from(pci::REGISTERS_BAR) && (whole || half) && feature_byte(offset).is_some() {
+            if bar.index() == usize::from(pci::REGISTERS_BAR) && (whole || half) && core.feature_byte(offset).is_some()
+            {
                 for (at, byte) in (offset..).zip(&mut *data) {
-                    *byte = feature_byte(at).unwrap_or(0);
+                    *byte = core.feature_byte(at).unwrap_or(0);
                 }
                 return Some(None);
             }
             let offset = register_offset(offset, data.len())?;
             Some(Some(match bar.index() as u8 {
                 pci::REGISTERS_BAR if offset < self.function.bar_bytes(pci::REGISTERS_BAR) => {
-                    sequencer_offset(offset).map_or(0, |offset| core.read_register(self.index, offset))
+                    match sequencer_offset(offset) {
+                        Some(offset) => core.read_register(self.index, offset),
+                        None => core.read_routed(self.index, offset),
+                    }
                 }
                 pci::MSIX_BAR if offset < self.function.bar_bytes(pci::MSIX_BAR) => {
                     core.cards[self.index].msix.read(offset)

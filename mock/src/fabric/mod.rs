@@ -3,9 +3,11 @@
 mod clock;
 mod endpoint;
 mod late;
+mod recorder;
 
 pub use clock::Clock;
 pub use late::LateDma;
+pub use recorder::{Accesses, Recorder};
 
 use std::sync::Arc;
 

@@ -74,6 +74,7 @@ impl Core {
                 self.buffered_counted(at, port);
             }
             Event::Switches => self.run_switches(),
+            Event::TransformEnds => self.transform_ended(),
             Event::ReplyBegins(id) => self.reply_begins(id),
             Event::Strike(fault) => self.strike(fault),
             Event::LinkUp { a, b } => self.link_up(a, b),

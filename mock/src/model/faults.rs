@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::card::host_jobs::Misanswer;
 use crate::engine::streams::ResourceId;
 use crate::fault::{Fault, When};
+use crate::proto::novog::Garbled;
 use crate::world::{Core, Event};
 
 impl Core {
@@ -34,6 +35,11 @@ impl Core {
             Fault::Garble { from, to, after } => {
                 if let Some(port) = self.ports.toward(from, to) {
                     self.cards[from as usize].links[port].garbles.push(after);
+                }
+            }
+            Fault::Drop { from, to, after } => {
+                if let Some(routed) = &mut self.routed {
+                    routed.garbled = Some(Garbled { from, to, after });
                 }
             }
             Fault::FlipBits { node, address, bits } => {

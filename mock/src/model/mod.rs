@@ -12,6 +12,7 @@ mod posted;
 mod rdma;
 pub(crate) mod registers;
 mod reset;
+pub(crate) mod routed;
 mod sequencer;
 mod serving;
 mod signals;

@@ -48,11 +48,10 @@ impl Core {
         let card = &mut self.cards[index];
         match bar {
             _ if card.is_gone => {}
-            pci::REGISTERS_BAR => {
-                if let Some(offset) = sequencer_offset(offset) {
-                    self.write_register(index, offset, value);
-                }
-            }
+            pci::REGISTERS_BAR => match sequencer_offset(offset) {
+                Some(offset) => self.write_register(index, offset, value),
+                None => self.write_routed(index, offset, value),
+            },
             pci::MSIX_BAR => {
                 card.msix.write(offset, value);
                 card.deliver_interrupts();

@@ -13,6 +13,7 @@ use crate::card::decode::runs;
 use crate::card::readiness::Readiness;
 use crate::card::rings::DEPTH_MAX;
 use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, TABLES};
+use crate::model::routed::{FFT_OFFSET, ROUTER_OFFSET};
 use crate::profile::version;
 use crate::proto::optweb::signal::SIGNALS;
 use crate::world::Core;
@@ -22,27 +23,6 @@ pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
 /// Bytes of a feature header with its GUID.
 const FEATURE_BYTES: u64 = 24;
 
-/// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
-pub(crate) fn feature_byte(offset: u64) -> Option<u8> {
-    let next = SEQUENCER_OFFSET as u32;
-    let card = Header { id: 0, revision: 0, next, end_of_list: false, version: 0, kind: feature_list::TYPE_AFU };
-    let sequencer = Header { id: 1, revision: 0, next: 0, end_of_list: true, version: 0, kind: feature_list::TYPE_BBB };
-    let (header, guid, at) = match offset {
-        _ if offset < FEATURE_BYTES => (card, feature_list::CARD_GUID, offset),
-        _ if (SEQUENCER_OFFSET..SEQUENCER_OFFSET + FEATURE_BYTES).contains(&offset) => {
-            (sequencer, feature_list::SEQUENCER_GUID, offset - SEQUENCER_OFFSET)
-        }
-        _ => return None,
-    };
-    let bytes: [u8; FEATURE_BYTES as usize] = {
-        let mut bytes = [0; FEATURE_BYTES as usize];
-        bytes[..8].copy_from_slice(&header.encode().to_le_bytes());
-        bytes[8..].copy_from_slice(&guid.to_le_bytes());
-        bytes
-    };
-    Some(bytes[at as usize])
-}
-
 /// Returns the offset in the sequencer's block, if the access is inside.
 pub(crate) fn sequencer_offset(offset: u64) -> Option<u32> {
     let offset = offset.checked_sub(SEQUENCER_OFFSET)?;
@@ -50,6 +30,24 @@ pub(crate) fn sequencer_offset(offset: u64) -> Option<u32> {
 }
 
 impl Core {
+    /// Returns the byte of a feature header at `offset` of the register BAR, if inside one.
+    pub(crate) fn feature_byte(&self, offset: u64) -> Option<u8> {
+        use feature_list::{CARD_GUID, FFT_GUID, ROUTER_GUID, SEQUENCER_GUID, TYPE_AFU, TYPE_BBB};
+        let all = [
+            (feature_list::START.into(), CARD_GUID, TYPE_AFU),
+            (SEQUENCER_OFFSET, SEQUENCER_GUID, TYPE_BBB),
+            (ROUTER_OFFSET, ROUTER_GUID, TYPE_BBB),
+            (FFT_OFFSET, FFT_GUID, TYPE_BBB),
+        ];
+        let list = if self.routed.is_some() { &all[..] } else { &all[..2] };
+        let id = list.iter().position(|(begin, ..)| (*begin..begin + FEATURE_BYTES).contains(&offset))?;
+        let (begin, guid, kind) = list[id];
+        let next = list.get(id + 1).map_or(0, |(next, ..)| (next - begin) as u32);
+        let header = Header { id: id as u16, revision: 0, next, end_of_list: next == 0, version: 0, kind };
+        let at = (offset - begin) as usize;
+        Some(if at < 8 { header.encode().to_le_bytes()[at] } else { guid.to_le_bytes()[at - 8] })
+    }
+
     /// Reads the aligned 32-bit register at `offset` of the sequencer's block.
     pub(crate) fn read_register(&mut self, index: usize, offset: u32) -> u32 {
         if offset >= sequencer::QUEUES_OFFSET {

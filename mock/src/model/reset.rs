@@ -10,6 +10,7 @@ impl Core {
     pub(crate) fn reset(&mut self, index: usize) {
         self.retrain(index);
         self.leave_switches(index);
+        self.reset_unit(index);
         let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
         self.discarded.push(Box::new(contents));
         self.join_switches(index);

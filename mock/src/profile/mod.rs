@@ -7,6 +7,7 @@ mod hardware;
 pub(crate) mod mpi_fpga;
 pub(crate) mod novog;
 mod optweb;
+mod routed;
 mod shell;
 mod sources;
 mod switched;
@@ -59,6 +60,16 @@ pub enum ProfileError {
     /// A network of switches that cannot be built.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// A torus of three dimensions that cannot be built.
+    #[error(
+        "invalid torus {shape:?} (expected three sides of 1 to 16 cards, such as 4x4x4, with 2 to 512 cards){fits}"
+    )]
+    Torus3 {
+        /// Requested sides.
+        shape: String,
+        /// What would fit, as the end of a sentence.
+        fits: String,
+    },
     /// No lane, or too many lanes.
     #[error("invalid number of lanes: {lanes} (a card has 1 to {most})")]
     Lanes {
@@ -123,11 +134,13 @@ pub enum System {
     Bluelink,
     /// Haghi et al., MPI-FPGA: its links and its switches, which compute collectives, with OPTWEB's command sequencer.
     MpiFpga,
+    /// Sheng, Novo-G#: its links and its statically scheduled routers, with OPTWEB's command sequencer.
+    NovoG,
 }
 
 impl System {
     /// All of them.
-    pub const ALL: [System; 4] = [System::Optweb, System::Circus, System::Bluelink, System::MpiFpga];
+    pub const ALL: [System; 5] = [System::Optweb, System::Circus, System::Bluelink, System::MpiFpga, System::NovoG];
 
     /// Returns the name in selectors.
     pub const fn name(self) -> &'static str {
@@ -136,6 +149,7 @@ impl System {
             System::Circus => "circus",
             System::Bluelink => "bluelink",
             System::MpiFpga => "mpi-fpga",
+            System::NovoG => "novo-g",
         }
     }
 }
@@ -198,6 +212,8 @@ pub struct Profile {
     pub windows: u32,
     /// The components of switches that compute collectives; `None` if they only route, or if there are none.
     pub switch: Option<mpi_fpga::Profile>,
+    /// The components of statically scheduled routers, whose tables the host loads; `None` if there are none.
+    pub router: Option<novog::Profile>,
     /// What the cards do as hardware does: tests turn it on.
     pub hardware: Hardware,
     /// What stands between the bus and the sequencer.
@@ -327,6 +343,7 @@ impl Profile {
             System::Circus => sources::circus,
             System::Bluelink => sources::bluelink,
             System::MpiFpga => sources::mpi_fpga,
+            System::NovoG => sources::novo_g,
         };
         let line = |name, value, unit| Component { name, value, unit, basis: basis(name) };
         let mut components = vec![
@@ -356,6 +373,9 @@ impl Profile {
             let of_switch = switch.components().into_iter();
             let is_known = |one: &Component| !matches!(one.name, "clock" | "overhead of a processor");
             components.extend(of_switch.filter(is_known));
+        }
+        if let Some(router) = &self.router {
+            components.extend(router.components());
         }
         if self.topology.has_routers() {
             components.push(line("hop", self.hop_ps, "ps"));
@@ -399,7 +419,8 @@ mod tests {
     fn every_component_has_a_source() {
         let lanes = Profile { lanes: 2, ..Profile::optweb(4) };
         let switched = Profile::mpi_fpga("fat:4".parse().unwrap());
-        for profile in [lanes, Profile::circus(2, 2), Profile::bluelink(2, 2), switched] {
+        let routed = Profile::novo_g_of("2x2x2").unwrap();
+        for profile in [lanes, Profile::circus(2, 2), Profile::bluelink(2, 2), switched, routed] {
             for component in profile.components() {
                 assert_ne!(component.basis, Basis::Assumed(sources::NONE), "{:?}: {}", profile.system, component.name);
             }

@@ -119,8 +119,8 @@ impl Profile {
         self.route_cycles + self.channel_cycles + self.allocation_cycles + self.traversal_cycles
     }
 
-    /// Times of the parts of a network of `shape`.
-    pub(crate) fn parameters(&self, shape: Shape) -> Parameters {
+    /// Returns the times of the parts of a network of `shape`.
+    pub fn parameters(&self, shape: Shape) -> Parameters {
         let cycle_ps = self.cycle_ps();
         let row = PHIT_BYTES as u64 * 8 * 1_000_000 / (self.link_bps / 1_000_000).max(1);
         let router_ps = self.router_cycles() * cycle_ps;

@@ -14,7 +14,7 @@ pub enum Sampling {
 }
 
 /// Components of Novo-G#'s links and statically scheduled routers.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
     /// Clock of the routers.
     pub router_hertz: u64,

@@ -40,6 +40,7 @@ impl Profile {
             version: version::CURRENT,
             windows: WINDOWS,
             switch: None,
+            router: None,
             hardware: Hardware::default(),
             shell: Shell::default(),
         }

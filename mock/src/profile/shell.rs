@@ -14,19 +14,29 @@ pub enum Shell {
     S10Pac,
     /// An AMD Alveo card with the XDMA core, behind which the sequencer masters no bus: [`XdmaCards`](crate::xdma::XdmaCards).
     AlveoXdma,
+    /// The same with descriptor bypass on one pair of channels, by which the sequencer masters the bus.
+    AlveoBypass,
 }
 
 impl Shell {
     /// All shells.
-    pub const ALL: [Shell; 4] = [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma];
+    pub const ALL: [Shell; 5] = [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma, Shell::AlveoBypass];
 
-    /// Returns the name in selectors; `None` for the mock's own.
+    /// Returns the name in selectors, without [its option](Shell::option); `None` for the mock's own.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Shell::Mock => None,
             Shell::S10Dfl => Some("s10-dfl"),
             Shell::S10Pac => Some("s10-pac"),
-            Shell::AlveoXdma => Some("alveo-xdma"),
+            Shell::AlveoXdma | Shell::AlveoBypass => Some("alveo-xdma"),
+        }
+    }
+
+    /// Returns the option in selectors that chooses it of the shells with its name; empty for the first of them.
+    pub fn option(self) -> &'static str {
+        match self {
+            Shell::Mock | Shell::S10Dfl | Shell::S10Pac | Shell::AlveoXdma => "",
+            Shell::AlveoBypass => "+bypass",
         }
     }
 
@@ -36,12 +46,17 @@ impl Shell {
             Shell::Mock => &pci::CARD,
             Shell::S10Dfl => &dfl::ACCELERATOR,
             Shell::S10Pac => &dfl::pac::FUNCTION,
-            Shell::AlveoXdma => &xdma::FUNCTION,
+            Shell::AlveoXdma | Shell::AlveoBypass => &xdma::FUNCTION,
         }
     }
 
     /// Returns whether the sequencer reads and writes host memory.
     pub fn masters_bus(self) -> bool {
         self != Shell::AlveoXdma
+    }
+
+    /// Returns whether AMD's DMA engine is before the card: [`XdmaCards`](crate::xdma::XdmaCards).
+    pub fn has_engine(self) -> bool {
+        matches!(self, Shell::AlveoXdma | Shell::AlveoBypass)
     }
 }

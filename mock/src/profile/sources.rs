@@ -90,6 +90,21 @@ pub(super) fn mpi_fpga(component: &str) -> Basis {
     }
 }
 
+/// Returns the source of a component of Novo-G#.
+pub(super) fn novo_g(component: &str) -> Basis {
+    use Basis::{Assumed, Source};
+    match component {
+        "clock period" => Source("Sheng 5.2: 156.25 MHz, the clock of the links"),
+        LINK => Source("Sheng 3.3 and 5.1: the mean of the links, and routers of seven stages at both ends"),
+        "hop" => Source("Sheng 3.3 and 5.1: the mean of the links, and a router of seven stages"),
+        "link rate" => Source("Sheng 3.1: four lanes of 10 Gb/s"),
+        "pseudo channel rate" => Assumed("not published: DDR3-1600, 64 bits"),
+        "card memory" | "pseudo channels" => Source("Sheng 3.1: two modules of 8 GB"),
+        "beat" | "loop-back rate" => Source("Sheng 5.1: paths of 256 bits"),
+        _ => sequencer(component),
+    }
+}
+
 /// The source of a component that is OPTWEB's.
 fn sequencer(component: &str) -> Basis {
     use Basis::{Assumed, Fitted, Source};

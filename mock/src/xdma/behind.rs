@@ -1,23 +1,25 @@
 //! The card of a fabric behind the engine: its sequencer in the user BAR, memory of the shell for its rings, and its memory on the
 //! engine's bus.
 //!
-//! The sequencer masters no PCIe. What the fabric's card takes for its host is the memory for rings: it fetches instructions from
-//! there and writes completions to there. Its interrupt is a level, an interrupt of user logic.
+//! Without descriptor bypass the sequencer masters no PCIe. What the fabric's card takes for its host is the memory for rings: it fetches
+//! instructions from there and writes completions to there. With it, the sequencer reaches its host through two channels of the engine,
+//! and there is no memory for rings. Its interrupt is a level, an interrupt of user logic.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
 use fpga_hal::{BarIndex, Iova};
-use fpga_regs::feature_list::{CARD_RING_GUID, Header, SEQUENCER_GUID, TYPE_BBB};
-use fpga_regs::{card_ring, pci, sequencer};
+use fpga_regs::feature_list::{CARD_RING_GUID, DESCRIPTOR_BYPASS_GUID, Header, SEQUENCER_GUID, TYPE_BBB};
+use fpga_regs::{card_ring, descriptor_bypass, pci, sequencer};
 
 use crate::fabric::Fabric;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::user_bar::{Block, ListHeader, UserBar};
 
 /// The sequencer's block in the user BAR.
 const SEQUENCER: Range<u32> = 0x1000..0x2000;
-/// The description of the memory for rings. What drivers of other cards probe, 0x2000 and 0x3000, stays empty.
+/// The description of the memory for rings, or of the channels. What drivers of other cards probe, 0x2000 and 0x3000, stays empty.
 const DESCRIPTION: Range<u32> = 0x3800..0x3800 + card_ring::BLOCK_BYTES;
 /// The memory for rings.
 const RINGS: Range<u32> = 0x4000..0x1_0000;
@@ -38,25 +40,50 @@ pub(super) struct Behind {
     fabric: Fabric,
     node: u32,
     card: Arc<dyn Endpoint>,
-    rings: Arc<RingMemory>,
+    reach: Reach,
+}
+
+/// What the sequencer takes for its host.
+#[derive(Clone)]
+enum Reach {
+    Rings(Arc<RingMemory>),
+    /// Channels of the engine, and their numbers: from the host, to the host.
+    Bypass {
+        bypass: Arc<Bypass>,
+        numbers: [u32; 2],
+    },
 }
 
 impl Behind {
-    pub(super) fn new(fabric: &Fabric, node: u32) -> Self {
-        Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), rings: Arc::default() }
+    /// The card of `node` of `fabric`. `bypass`: the channels through which its sequencer masters the bus, if it does.
+    pub(super) fn new(fabric: &Fabric, node: u32, bypass: Option<(Bypass, [u32; 2])>) -> Self {
+        let reach = match bypass {
+            Some((bypass, numbers)) => Reach::Bypass { bypass: Arc::new(bypass), numbers },
+            None => Reach::Rings(Arc::default()),
+        };
+        Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), reach }
     }
 
-    /// Connects the sequencer with the rings, and with the shell its interrupt: the level is that of INTx.
+    /// Connects the sequencer with what it takes for its host, and with the shell its interrupt: the level is that of INTx.
     pub(super) fn attach(&self, interrupt: Arc<dyn InterruptPort>) {
-        self.card.attach(Arc::<RingMemory>::clone(&self.rings), interrupt);
+        let host: Arc<dyn DmaPort> = match &self.reach {
+            Reach::Rings(rings) => Arc::<RingMemory>::clone(rings),
+            Reach::Bypass { bypass, .. } => Arc::<Bypass>::clone(bypass),
+        };
+        self.card.attach(host, interrupt);
         self.card.config_write(COMMAND, &COMMAND_ON);
     }
 
     /// Adds the blocks of the sequencer to the user BAR.
     pub(super) fn place(&self, bar: &mut UserBar) {
         bar.place(SEQUENCER, Box::new(SequencerBlock(self.clone())));
-        bar.place(DESCRIPTION, Box::new(Description));
-        bar.place(RINGS, Box::new(RingBlock(self.clone())));
+        match &self.reach {
+            Reach::Rings(rings) => {
+                bar.place(DESCRIPTION, Box::new(Description));
+                bar.place(RINGS, Box::new(RingBlock(Arc::clone(rings))));
+            }
+            Reach::Bypass { numbers, .. } => bar.place(DESCRIPTION, Box::new(ChannelDescription(*numbers))),
+        }
     }
 
     /// Returns the user BAR of the card.
@@ -74,8 +101,26 @@ impl Behind {
         self.node
     }
 
-    pub(super) fn rings(&self) -> &RingMemory {
-        &self.rings
+    /// Returns the memory for rings.
+    pub(super) fn rings(&self) -> Option<&RingMemory> {
+        match &self.reach {
+            Reach::Rings(rings) => Some(rings),
+            Reach::Bypass { .. } => None,
+        }
+    }
+
+    /// Returns the channels of a sequencer that masters the bus.
+    pub(super) fn bypass(&self) -> Option<&Arc<Bypass>> {
+        match &self.reach {
+            Reach::Rings(_) => None,
+            Reach::Bypass { bypass, .. } => Some(bypass),
+        }
+    }
+
+    /// Ends a request of the sequencer that was pending. Returns whether it was one.
+    pub(super) fn completed(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) -> bool {
+        let ended = self.bypass().and_then(|bypass| bypass.completed(tag, result));
+        ended.map(|(tag, result)| self.card.dma_complete(tag, result)).is_some()
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -127,7 +172,9 @@ impl Block for SequencerBlock {
 
     fn write32(&mut self, offset: u32, value: u32) {
         self.0.card.bar_write(Self::registers(), u64::from(SEQUENCER.start + offset), &value.to_le_bytes());
-        self.0.rings.lock().arrive();
+        if let Some(rings) = self.0.rings() {
+            rings.lock().arrive();
+        }
     }
 
     fn reset(&mut self) {
@@ -158,20 +205,39 @@ impl Block for Description {
     fn write32(&mut self, _offset: u32, _value: u32) {}
 }
 
+/// Through which channels the sequencer masters the bus.
+struct ChannelDescription([u32; 2]);
+
+impl Block for ChannelDescription {
+    fn read32(&mut self, offset: u32) -> u32 {
+        let header = Header { id: 3, revision: 0, next: 0, end_of_list: true, version: 0, kind: TYPE_BBB };
+        match offset {
+            descriptor_bypass::MAGIC => descriptor_bypass::MAGIC_VALUE,
+            descriptor_bypass::VERSION => descriptor_bypass::VERSION_VALUE,
+            descriptor_bypass::H2C_CHANNEL => self.0[0],
+            descriptor_bypass::C2H_CHANNEL => self.0[1],
+            descriptor_bypass::INTERRUPT => INTERRUPT,
+            _ => ListHeader { header, guid: DESCRIPTOR_BYPASS_GUID }.word(offset),
+        }
+    }
+
+    fn write32(&mut self, _offset: u32, _value: u32) {}
+}
+
 /// The memory for rings in the user BAR.
-struct RingBlock(Behind);
+struct RingBlock(Arc<RingMemory>);
 
 impl Block for RingBlock {
     fn read32(&mut self, offset: u32) -> u32 {
         let mut word = [0; 4];
-        if let Some(bytes) = self.0.rings.lock().bytes_at(offset.into(), 4) {
+        if let Some(bytes) = self.0.lock().bytes_at(offset.into(), 4) {
             word.copy_from_slice(bytes);
         }
         u32::from_le_bytes(word)
     }
 
     fn write32(&mut self, offset: u32, value: u32) {
-        self.0.rings.lock().store(offset, value);
+        self.0.lock().store(offset, value);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::card::config_space::ConfigSpace;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::xdma::behind::Behind;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, Direction};
 use crate::xdma::cms::Cms;
 use crate::xdma::icap::Icap;
@@ -48,6 +49,8 @@ pub(super) struct Card {
     pub(super) bus: Option<BusPorts>,
     /// H2C channels, then C2H channels.
     pub(super) channels: Vec<Channel>,
+    /// The channels of a sequencer that masters the bus.
+    pub(super) bypass: Option<Arc<Bypass>>,
     pub(super) channel_lines: Lines,
     pub(super) user_lines: Lines,
     pub(super) halted: u32,
@@ -102,14 +105,21 @@ impl Card {
         user_bar.place(alveo::DECOUPLER..alveo::DECOUPLER + decoupler::BLOCK_BYTES, Box::new(region.clone()));
         user_bar.decouple(region);
         user_bar.place(alveo::CMS..alveo::CMS + cms::WINDOW_BYTES, Box::new(cms.clone()));
-        let h2c = (0..shape.h2c).map(|number| Channel::new(Direction::H2c, number));
-        let c2h = (0..shape.c2h).map(|number| Channel::new(Direction::C2h, number));
+        let bypass = behind.as_ref().and_then(Behind::bypass).cloned();
+        let channel = |direction, number, count| {
+            let is_bypassed = bypass.is_some() && number + 1 == count;
+            Channel::new(direction, number, is_bypassed)
+        };
+        let h2c = (0..shape.h2c).map(|number| channel(Direction::H2c, number, shape.h2c));
+        let c2h = (0..shape.c2h).map(|number| channel(Direction::C2h, number, shape.c2h));
+        let channels = h2c.chain(c2h).collect();
         Card {
             shape,
             config: ConfigSpace::new(&FUNCTION),
             msix: Msix::new(FUNCTION.msix),
             bus: None,
-            channels: h2c.chain(c2h).collect(),
+            channels,
+            bypass,
             channel_lines: Lines::new(shape.h2c + shape.c2h),
             user_lines: Lines::new(USER_INTERRUPTS),
             halted: 0,
@@ -141,7 +151,7 @@ impl Card {
         self.config = ConfigSpace::new(&FUNCTION);
         self.msix = Msix::new(FUNCTION.msix);
         for channel in &mut self.channels {
-            *channel = Channel::new(channel.direction, channel.number);
+            *channel = Channel::new(channel.direction, channel.number, channel.is_bypassed);
         }
         self.channel_lines = Lines::new(self.shape.h2c + self.shape.c2h);
         self.user_lines = Lines::new(USER_INTERRUPTS);
@@ -161,6 +171,26 @@ impl Card {
         !self.is_gone && !self.behind.as_ref().is_some_and(Behind::is_gone)
     }
 
+    /// Takes over what the sequencer's requests have done to its channels since the last access.
+    pub(super) fn look_at_bypass(&mut self) {
+        let Some(bypass) = &self.bypass else { return };
+        for channel in self.channels.iter_mut().filter(|channel| channel.is_bypassed) {
+            channel.see(bypass.take(channel.direction));
+        }
+        self.update_interrupts();
+    }
+
+    /// Tells the sequencer's channels what the host has written.
+    pub(super) fn tell_bypass(&self) {
+        let Some(bypass) = &self.bypass else { return };
+        let control = |direction| {
+            let mut channels = self.channels.iter();
+            let channel = channels.find(|channel| channel.is_bypassed && channel.direction == direction);
+            (direction, channel.map_or(0, |channel| channel.control))
+        };
+        bypass.set(self.config.is_bus_master(), [Direction::H2c, Direction::C2h].map(control));
+    }
+
     /// A read of the host arrives: writes before it act first.
     pub(super) fn push_writes(&self) {
         if let Some(behind) = &self.behind {
@@ -170,8 +200,8 @@ impl Card {
 
     /// Has the next `words` words that the host stores in the rings arrive behind the next write to the sequencer.
     pub(super) fn delay_words(&self, words: u32) {
-        if let Some(behind) = &self.behind {
-            behind.rings().delay(words);
+        if let Some(rings) = self.behind.as_ref().and_then(Behind::rings) {
+            rings.delay(words);
         }
     }
 

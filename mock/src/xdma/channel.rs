@@ -63,11 +63,28 @@ pub(super) struct Run {
     pub(super) is_hung: bool,
 }
 
+/// What has happened on a channel whose descriptors the sequencer loads, since the card looked last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Descriptors completed.
+    pub(super) completed: u32,
+    /// Events.
+    pub(super) events: Status,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen { completed: 0, events: Status::empty() }
+    }
+}
+
 /// A channel.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) direction: Direction,
     pub(super) number: u32,
+    /// The sequencer loads its descriptors.
+    pub(super) is_bypassed: bool,
     pub(super) control: u32,
     /// Without BUSY.
     status: u32,
@@ -88,8 +105,7 @@ pub(super) const BEAT_BYTES: u64 = 64;
 const ALIGNMENTS: u32 = 1 << 16 | 1 << 8 | 64;
 /// Bits of CONTROL that exist in each direction.
 const CONTROL_H2C: u32 = Control::EVENTS.bits() | Control::RUN.bits() | Control::WRITEBACK.bits();
-const CONTROL_C2H: u32 = CONTROL_H2C & !WRITE_ERRORS | Control::FIXED_ADDRESS.bits();
-const WRITE_ERRORS: u32 = 0x1f << 14;
+const CONTROL_C2H: u32 = CONTROL_H2C & !Control::WRITE_ERRORS.bits() | Control::FIXED_ADDRESS.bits();
 /// Errors that the word for poll mode reports.
 const FAILURES: u32 = Status::FAILURES.bits();
 const MONITOR_RUN: u32 = 1;
@@ -97,10 +113,11 @@ const MONITOR_CLEAR: u32 = 1 << 1;
 const MONITOR_AUTO: u32 = 1 << 2;
 
 impl Channel {
-    pub(super) fn new(direction: Direction, number: u32) -> Self {
+    pub(super) fn new(direction: Direction, number: u32, is_bypassed: bool) -> Self {
         Channel {
             direction,
             number,
+            is_bypassed,
             control: 0,
             status: 0,
             completed: 0,
@@ -217,16 +234,28 @@ impl Channel {
         }
         if was_running && !self.is_running() {
             self.credits = 0;
+            if self.is_bypassed {
+                self.note(Status::IDLE_STOPPED);
+            }
         }
         !was_running && self.is_running()
     }
 
-    /// Begins a run.
+    /// Takes over what the sequencer's requests have done.
+    pub(super) fn see(&mut self, Seen { completed, events }: Seen) {
+        self.completed = self.completed.wrapping_add(completed);
+        self.note(events);
+    }
+
+    /// Begins a run. A channel whose descriptors the sequencer loads fetches none.
     pub(super) fn start(&mut self) {
         self.status = 0;
         self.completed = 0;
         if self.monitor_control & MONITOR_AUTO != 0 {
             self.monitor_beats = 0;
+        }
+        if self.is_bypassed {
+            return;
         }
         let block_left = self.first_adjacent + 1;
         self.run = Some(Run { next: self.first, block_left, ..Run::default() });

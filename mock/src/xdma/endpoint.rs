@@ -9,34 +9,47 @@ use fpga_regs::xdma;
 
 use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::Effect;
-use crate::xdma::behind::INTERRUPT;
+use crate::xdma::behind::{Behind, INTERRUPT};
 use crate::xdma::card::Card;
 use crate::xdma::notes::Violation;
 
 /// One card, for a bus.
 pub(super) struct CardEndpoint {
     card: Mutex<Card>,
+    /// The card of a fabric behind the engine, if there is one.
+    behind: Option<Behind>,
     sequencer: SequencerLine,
 }
 
-/// The level of the sequencer's interrupt. The fabric sets it with its own lock held, which a card with its lock held may wait for.
+/// The level of the sequencer's interrupt. The fabric sets it with its own lock held, which a card with its lock held may wait for. The
+/// same holds for errors of the sequencer's channels.
 #[derive(Debug, Default)]
 struct SequencerLine {
     is_asserted: AtomicBool,
-    /// It was set, and the card has not seen it.
+    /// Something has changed, and the card has not seen it.
     is_new: AtomicBool,
 }
 
 impl CardEndpoint {
-    pub(super) fn new(card: Card) -> Self {
-        CardEndpoint { card: Mutex::new(card), sequencer: SequencerLine::default() }
+    pub(super) fn new(card: Card, behind: Option<Behind>) -> Self {
+        CardEndpoint { card: Mutex::new(card), behind, sequencer: SequencerLine::default() }
     }
 
     /// Runs `access` on the card.
     pub(super) fn access<R>(&self, access: impl FnOnce(&mut Card) -> R) -> R {
-        let result = access(&mut self.card.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut card = self.card.lock().unwrap_or_else(PoisonError::into_inner);
+        card.look_at_bypass();
+        let result = access(&mut card);
+        card.tell_bypass();
+        drop(card);
         self.see_sequencer();
         result
+    }
+
+    /// Has the card see what has happened on the sequencer's channels. Never waits, as [`assert_sequencer`](Self::assert_sequencer).
+    pub(super) fn look_at_bypass(&self) {
+        self.sequencer.is_new.store(true, Ordering::SeqCst);
+        self.see_sequencer();
     }
 
     /// Sets the level of the sequencer's interrupt. Never waits: whoever holds the card sees it.
@@ -61,6 +74,7 @@ impl CardEndpoint {
                 Err(TryLockError::WouldBlock) => return,
             };
             self.sequencer.is_new.store(false, Ordering::SeqCst);
+            card.look_at_bypass();
             card.assert_user(INTERRUPT, self.sequencer.is_asserted.load(Ordering::SeqCst));
         }
     }
@@ -132,6 +146,9 @@ impl Endpoint for CardEndpoint {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        if let Some(bypass) = self.behind.as_ref().and_then(Behind::bypass) {
+            bypass.attach(Arc::clone(&dma));
+        }
         self.access(|card| card.bus = Some(BusPorts::new(dma, interrupts)));
     }
 
@@ -186,6 +203,9 @@ impl Endpoint for CardEndpoint {
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.access(|card| card.dma_completed(tag, result));
+        // The sequencer's requests are the fabric's to end, whose lock is not to be waited for with the card's held.
+        if !self.behind.as_ref().is_some_and(|behind| behind.completed(tag, result)) {
+            self.access(|card| card.dma_completed(tag, result));
+        }
     }
 }

@@ -23,7 +23,7 @@ impl Memory {
             Memory::Own(memory) => memory.contains(address, bytes),
             Memory::Shared { behind, bytes: length } => {
                 let is_memory = address.checked_add(bytes).is_some_and(|end| end <= *length);
-                is_memory || behind.rings().of_engine(address, bytes, |_| ()).is_some()
+                is_memory || of_rings(behind, address, bytes, |_| ()).is_some()
             }
         }
     }
@@ -34,7 +34,7 @@ impl Memory {
             Memory::Own(memory) => memory.append_to(address, bytes, data),
             // The lock of the rings is not held while the fabric's is waited for.
             Memory::Shared { behind, .. } => {
-                match behind.rings().of_engine(address, bytes, |rings| data.extend_from_slice(rings)) {
+                match of_rings(behind, address, bytes, |rings| data.extend_from_slice(rings)) {
                     Some(()) => Ok(()),
                     None => {
                         behind.fabric().memory(behind.node(), bytes, |memory| memory.append_to(address, bytes, data))
@@ -58,11 +58,16 @@ impl Memory {
         match self {
             Memory::Own(memory) => memory.write(address, data),
             Memory::Shared { behind, .. } => {
-                match behind.rings().of_engine(address, bytes, |rings| rings.copy_from_slice(data)) {
+                match of_rings(behind, address, bytes, |rings| rings.copy_from_slice(data)) {
                     Some(()) => Ok(()),
                     None => behind.fabric().memory(behind.node(), bytes, |memory| memory.write(address, data)),
                 }
             }
         }
     }
+}
+
+/// Runs `act` on the bytes of the memory for rings at `address`, if they are inside.
+fn of_rings<R>(behind: &Behind, address: u64, bytes: u64, act: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    behind.rings()?.of_engine(address, bytes, act)
 }

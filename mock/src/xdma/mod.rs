@@ -6,9 +6,11 @@
 //! breaks are noted: [`XdmaCards::violations`].
 //!
 //! A card has memory of its own and no sequencer ([`XdmaCards::new`]), or is before a card of a fabric ([`XdmaCards::before`]): then its
-//! memory is that card's, the sequencer is in the user BAR with memory for its rings, and masters no bus.
+//! memory is that card's, and the sequencer is in the user BAR. It has memory for its rings there and masters no bus, or it masters the bus
+//! through one pair of channels, by descriptor bypass.
 
 mod behind;
+mod bypass;
 mod card;
 mod channel;
 mod cms;
@@ -24,7 +26,7 @@ mod registers;
 mod user_bar;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fpga_hal::Endpoint;
 use fpga_regs::xdma::{BYPASS_BAR_BYTES, CHANNELS_MAX};
@@ -41,6 +43,7 @@ use crate::card::budget::{Budget, of_this_machine};
 use crate::card::memory::MemoryError;
 use crate::fabric::Fabric;
 use crate::xdma::behind::Behind;
+use crate::xdma::bypass::Bypass;
 use crate::xdma::card::Card;
 use crate::xdma::endpoint::{CardEndpoint, SequencerInterrupt};
 
@@ -58,20 +61,30 @@ impl XdmaCards {
         let memory_bytes = shape.memory_bytes.max(BYPASS_BAR_BYTES);
         let shape = Shape { memory_bytes, ..with_channels(shape) };
         let budget = Budget::new(of_this_machine(), count);
-        let endpoint = |node| Arc::new(CardEndpoint::new(Card::new(shape, node, &budget)));
+        let endpoint = |node| Arc::new(CardEndpoint::new(Card::new(shape, node, &budget), None));
         XdmaCards { endpoints: (0..count).map(endpoint).collect() }
     }
 
-    /// Puts an engine before each card of `fabric`, whose profile has the shell [`AlveoXdma`](crate::Shell::AlveoXdma). Card memory
-    /// is the fabric's, whatever `shape` says of it.
+    /// Puts an engine before each card of `fabric`, whose profile has a shell with an engine
+    /// ([`has_engine`](crate::Shell::has_engine)). Card memory is the fabric's, whatever `shape` says of it. Of a shell with descriptor
+    /// bypass, the last channel of each direction is the sequencer's.
     pub fn before(fabric: &Fabric, shape: Shape) -> Self {
         let profile = fabric.profile();
         let shape = Shape { memory_bytes: profile.memory_bytes, ..with_channels(shape) };
         let endpoint = |node| {
-            let behind = Behind::new(fabric, node);
-            let endpoint = Arc::new(CardEndpoint::new(Card::before(behind.clone(), shape)));
-            behind.attach(Arc::new(SequencerInterrupt(Arc::downgrade(&endpoint))));
-            endpoint
+            Arc::new_cyclic(|endpoint: &Weak<CardEndpoint>| {
+                let shell = Weak::clone(endpoint);
+                let tell = move || {
+                    if let Some(shell) = shell.upgrade() {
+                        shell.look_at_bypass();
+                    }
+                };
+                let last = [shape.h2c - 1, shape.c2h - 1];
+                let bypass = profile.shell.masters_bus().then(|| (Bypass::new(tell), last));
+                let behind = Behind::new(fabric, node, bypass);
+                behind.attach(Arc::new(SequencerInterrupt(Weak::clone(endpoint))));
+                CardEndpoint::new(Card::before(behind.clone(), shape), Some(behind))
+            })
         };
         XdmaCards { endpoints: (0..profile.nodes).map(endpoint).collect() }
     }
@@ -134,6 +147,15 @@ impl XdmaCards {
     /// Has one read of host memory, after `before` others, answered with `misanswer`. Fetches of descriptors count.
     pub fn misanswer(&self, number: u32, before: u32, misanswer: Misanswer) {
         self.at(number, |card| card.misanswers.plant(before, misanswer));
+    }
+
+    /// Has one read of host memory by a sequencer with descriptor bypass, after `before` others, answered with `misanswer`.
+    pub fn misanswer_sequencer(&self, number: u32, before: u32, misanswer: Misanswer) {
+        self.at(number, |card| {
+            if let Some(bypass) = &card.bypass {
+                bypass.plant(before, misanswer);
+            }
+        });
     }
 
     /// Has the channels fetch at most `most` descriptors at a time, however many are adjacent.

@@ -133,7 +133,14 @@ impl Card {
         if block == direction.block() {
             if channel.write(register, value) {
                 match channel.run {
-                    None => channel.start(),
+                    None => {
+                        channel.start();
+                        if channel.is_bypassed
+                            && let Some(bypass) = &self.bypass
+                        {
+                            bypass.start(direction);
+                        }
+                    }
                     Some(_) => self.violations.push(Violation::StartedWhileBusy),
                 }
             }

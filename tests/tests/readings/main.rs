@@ -3,6 +3,7 @@
 
 mod board;
 mod management;
+mod published;
 
 use fpga_driver::readings::{Reading, Readings, Unit, Value};
 use fpga_driver::xdma::{Completion, Direction, Engine, Piece};

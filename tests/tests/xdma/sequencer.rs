@@ -8,8 +8,7 @@ use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Feed, Pipe, PipeError, PipeWriter, State, xdma};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::xdma::{Shape, XdmaCards};
-use fpga_mock::{Fabric, Fault, Profile, Shell, When};
-use fpga_tests::recorder::{Accesses, Recorder};
+use fpga_mock::{Accesses, Fabric, Fault, Profile, Recorder, Shell, When};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{PATIENCE, SHORT, pattern};
@@ -17,38 +16,38 @@ use crate::{PATIENCE, SHORT, pattern};
 const NODES: u32 = 2;
 
 /// A fabric, and its cards behind engines.
-struct Rig {
+pub(crate) struct Rig {
     fabric: Fabric,
-    cards: XdmaCards,
+    pub(crate) cards: XdmaCards,
 }
 
 impl Rig {
     fn new() -> Self {
-        Rig::with(Shape::default())
+        Rig::with(Shell::AlveoXdma, Shape::default())
     }
 
-    fn with(shape: Shape) -> Self {
-        let fabric = Fabric::new(Profile { shell: Shell::AlveoXdma, ..Profile::optweb(NODES) }).unwrap();
+    pub(crate) fn with(shell: Shell, shape: Shape) -> Self {
+        let fabric = Fabric::new(Profile { shell, ..Profile::optweb(NODES) }).unwrap();
         let cards = XdmaCards::before(&fabric, shape);
         Rig { fabric, cards }
     }
 
-    fn function(&self, node: u32) -> Function {
+    pub(crate) fn function(&self, node: u32) -> Function {
         in_process::attach(self.cards.endpoint(node), &Domain::in_process(), &format!("node {node}")).unwrap()
     }
 
-    fn card(&self, node: u32) -> Card {
+    pub(crate) fn card(&self, node: u32) -> Card {
         let mut card = Card::open(self.function(node)).unwrap();
         card.set_timeout(PATIENCE);
         card
     }
 }
 
-fn window(function: &Function, bar: u8) -> Window {
+pub(crate) fn window(function: &Function, bar: u8) -> Window {
     function.window(BarIndex::new(bar).unwrap()).unwrap()
 }
 
-fn nop(card: &mut Card) -> Result<(), Error> {
+pub(crate) fn nop(card: &mut Card) -> Result<(), Error> {
     card.run([Instruction::nop()], PATIENCE).map(drop)
 }
 
@@ -130,7 +129,7 @@ fn there_is_one_memory() {
 /// Accesses of registers for `count` instructions, one by one.
 fn accesses(shell: Shell, shape: Shape, count: u64) -> (Feed, Accesses) {
     let fabric = Fabric::new(Profile { shell, ..Profile::optweb(NODES) }).unwrap();
-    let engines = (shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, shape));
+    let engines = shell.has_engine().then(|| XdmaCards::before(&fabric, shape));
     let recorder = Recorder::new(engines.map_or_else(|| fabric.endpoint(0), |cards| cards.endpoint(0)));
     let endpoint = Arc::<Recorder>::clone(&recorder);
     let mut card = Card::open(in_process::attach(endpoint, &Domain::in_process(), "recorded").unwrap()).unwrap();
@@ -150,6 +149,7 @@ fn an_instruction_costs_as_many_accesses_as_its_way_needs() {
     const COUNT: u64 = 640;
     for (shell, shape, feed, reads, writes, announcements) in [
         (Shell::Mock, engine(2), Feed::HostRing, 0, 1, COUNT / 512),
+        (Shell::AlveoBypass, engine(2), Feed::HostRing, 0, 1, COUNT / 512),
         (Shell::AlveoXdma, engine(2), Feed::CardRing, 0, 16 + 1 + 1, COUNT / 64),
         (Shell::AlveoXdma, engine(1), Feed::Registers, 1 + 8 + 1, 16 + 1, COUNT / 64),
     ] {
@@ -327,8 +327,9 @@ fn is_raised(card: &Card, wait: Duration) -> bool {
 /// level is acknowledged.
 #[test]
 fn the_interrupt_of_a_queue_is_the_sequencers_level() {
-    for has_clock in [false, true] {
-        let rig = Rig::new();
+    let shells = [Shell::AlveoXdma, Shell::AlveoBypass];
+    for (shell, has_clock) in shells.into_iter().flat_map(|shell| [(shell, false), (shell, true)]) {
+        let rig = Rig::with(shell, Shape::default());
         let mut cluster = Cluster::open((0..NODES).map(|node| rig.function(node)).collect()).unwrap();
         let _clock = has_clock.then(|| rig.fabric.start_clock().unwrap());
         for round in 0..5 {
@@ -398,7 +399,7 @@ fn a_reset_in_the_middle_aborts_and_starts_over() {
 #[test]
 fn rings_wrap() {
     for c2h in [1, 2] {
-        let rig = Rig::with(Shape { c2h, ..Shape::default() });
+        let rig = Rig::with(Shell::AlveoXdma, Shape { c2h, ..Shape::default() });
         let mut card = rig.card(1);
         assert_eq!(card.queue().depth(), 128);
         for count in [1, 127, 128, 129, 1000] {

@@ -18,6 +18,7 @@
 //!   - `+unanswered=NODE@N` never answers a card's read of host memory, after N others; `+poisoned=NODE@N` answers it with
 //!     poisoned data;
 //!   - `+garble=A-B@N` hits what the link from card A to card B carries after N other things with a bit error;
+//!   - `+drop=A-B@N` hits a packet of the tables that the link from card A of Novo-G# to its neighbour B carries, after N others: B drops it;
 //!   - `+flip=NODE@ADDRESS` flips two bits of a word of card memory, which cannot be corrected;
 //!   - `+late=US` delays replies of host memory by up to this time.
 //!
@@ -57,7 +58,9 @@ mod tests;
 mod vfio_card;
 mod xdma_cards;
 
-pub use fpga_mock::{Basis, Clock, Component, Fabric, Profile, bluelink, circus, dfl, mpi_fpga, novog, xdma};
+pub use fpga_mock::{
+    Accesses, Basis, Clock, Component, Fabric, Profile, Recorder, bluelink, circus, dfl, mpi_fpga, novog, xdma,
+};
 
 pub use crate::error::Error;
 pub use crate::part::Part;

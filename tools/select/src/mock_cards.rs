@@ -13,7 +13,7 @@ const TIME_MAX_US: u64 = 86_400_000_000;
 /// Options about links, which packets of collectives that switches compute do not regard.
 const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
 /// Options that only cards have whose sequencers master the bus.
-const OF_MASTERS: [&str; 4] = ["split", "reset", "unanswered", "poisoned"];
+const OF_MASTERS: [&str; 3] = ["split", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
 const FLAP_DOWN_PS: u64 = 10_000_000;
 const FLAPS: u32 = 16;
@@ -91,18 +91,36 @@ impl MockCards {
         if let Some(node) = node {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
+        // First, because it decides which other options have an effect.
+        let (bypass, options): (Vec<&str>, Vec<&str>) = options.partition(|option| *option == "bypass");
+        if !bypass.is_empty() {
+            if !mock.profile.shell.has_engine() {
+                return Err(syntax(
+                    "+bypass has no effect on these cards: only those of mock:alveo-xdma have channels for it",
+                ));
+            }
+            mock.profile.shell = Shell::AlveoBypass;
+        }
         for option in options {
-            let known = "expected +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +bypass, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +drop=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             let name = option.split('=').next().unwrap_or_default();
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
-                    "+{name} has no effect on these cards: their sequencers make no requests of the bus, and are reset at once"
+                    "+{name} has no effect on these cards: their sequencers make no requests of the bus"
                 )));
+            }
+            if mock.profile.shell.has_engine() && name == "reset" {
+                return Err(syntax("+reset has no effect on these cards: their sequencers are reset at once"));
             }
             if mock.profile.switch.is_some() && OF_LINKS.contains(&name) {
                 return Err(syntax(&format!(
                     "+{name} has no effect on what the switches of these cards compute: use +stop, or cards whose switches do not compute"
                 )));
+            }
+            if mock.profile.router.is_none() && name == "drop" {
+                return Err(syntax(
+                    "+drop has no effect on these cards: it hits packets of tables, as on mock:novo-g:4x4x4",
+                ));
             }
             match option.split_once('=') {
                 Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
@@ -140,7 +158,8 @@ impl MockCards {
         };
         let Hardware { posted_writes, split_dma, drift_ppm, bits_per_error, reset_ms } = self.profile.hardware;
         let switch = |name: &str, value: Option<u64>| value.map_or(String::new(), |value| format!("+{name}={value}"));
-        option("lanes", self.profile.lanes, published.lanes)
+        self.profile.shell.option().to_owned()
+            + &option("lanes", self.profile.lanes, published.lanes)
             + &option("windows", self.profile.windows, published.windows)
             + &switch("posted", posted_writes.map(u64::from))
             + &switch("split", split_dma)
@@ -174,7 +193,10 @@ impl MockCards {
                 | Fault::Unanswered { node, .. }
                 | Fault::Poisoned { node, .. }
                 | Fault::FlipBits { node, .. } => exists(node)?,
-                Fault::Cut { a, b, .. } | Fault::Flap { a, b, .. } | Fault::Garble { from: a, to: b, .. } => {
+                Fault::Cut { a, b, .. }
+                | Fault::Flap { a, b, .. }
+                | Fault::Garble { from: a, to: b, .. }
+                | Fault::Drop { from: a, to: b, .. } => {
                     exists(a)?;
                     exists(b)?;
                     if a == b || !self.profile.topology.linked(a, b, count) {
@@ -211,14 +233,15 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         (Some(_), None) => (None, Some(System::Optweb.name())),
     };
     let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
-        let known: Vec<&str> =
-            System::ALL.map(System::name).into_iter().chain(Shell::ALL.into_iter().filter_map(Shell::name)).collect();
+        let shells = Shell::ALL.into_iter().filter(|shell| shell.option().is_empty()).filter_map(Shell::name);
+        let known: Vec<&str> = System::ALL.map(System::name).into_iter().chain(shells).collect();
         let known = known.join(", ");
         return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
     };
     let expected = match system {
         System::Optweb => "expected a number of cards or GROUPSxSIZE",
         System::MpiFpga => "expected a torus such as 4x4x2, or leaf and spine switches such as fat:32 or fat:32:16",
+        System::NovoG => "expected a torus such as 4x4x4",
         System::Circus | System::Bluelink => "expected a number of cards or ROWSxCOLUMNS",
     };
     let shape = shape.ok_or_else(|| syntax(&format!("missing shape: {expected}")))?;
@@ -241,6 +264,8 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         System::Bluelink => on_torus(Profile::bluelink)?,
         System::MpiFpga if is_switched => Profile::mpi_fpga_of(shape).map_err(|error| syntax(&error.to_string()))?,
         System::MpiFpga => return Err(syntax("cards of MPI-FPGA have no shell: expected mock:mpi-fpga:SHAPE")),
+        System::NovoG if shell.is_none() => Profile::novo_g_of(shape).map_err(|error| syntax(&error.to_string()))?,
+        System::NovoG => return Err(syntax("cards of Novo-G# have no shell: expected mock:novo-g:SHAPE")),
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
 }
@@ -290,6 +315,7 @@ fn parse_fault(text: &str) -> Option<Fault> {
         "poisoned" => return Some(Fault::Poisoned { node: node?, after: number? }),
         "flip" => return Some(Fault::FlipBits { node: node?, address: number?, bits: 2 }),
         "garble" => return ends.and_then(|(from, to)| Some(Fault::Garble { from, to, after: number? })),
+        "drop" => return ends.and_then(|(from, to)| Some(Fault::Drop { from, to, after: number? })),
         _ => {}
     }
     let when = parse_when(when)?;

@@ -216,7 +216,7 @@ impl Selector {
         let Some(mock) = self.mock() else { return Err(Error::NotMock { selector }) };
         let fabric = Fabric::new(mock.profile.clone()).map_err(|source| Error::Profile { selector, source })?;
         let mut functions = Vec::new();
-        let engines = (mock.profile.shell == Shell::AlveoXdma).then(|| XdmaCards::before(&fabric, Shape::default()));
+        let engines = mock.profile.shell.has_engine().then(|| XdmaCards::before(&fabric, Shape::default()));
         for node in mock.selected() {
             let mut add = |part, endpoint| functions.push(MockFunction { node, part, endpoint });
             let card = match (&engines, mock.profile.shell) {

@@ -122,16 +122,25 @@ pub(super) fn file(path: &Path, panels: usize, draw: impl FnOnce(&[Area<'_>]) ->
 
 impl SizeChart {
     pub(super) fn draw(&self, area: &Area<'_>) -> Result<()> {
+        self.draw_with(area, &|bytes| size::show(bytes.round() as u64))
+    }
+
+    /// Draws it over numbers that are no bytes.
+    pub(super) fn draw_over_numbers(&self, area: &Area<'_>) -> Result<()> {
+        self.draw_with(area, &|number| format!("{number:.0}"))
+    }
+
+    fn draw_with(&self, area: &Area<'_>, x_text: &dyn Fn(&f64) -> String) -> Result<()> {
         let sizes = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
         let range = sizes().fold(f64::MAX, f64::min)..sizes().fold(f64::MIN, f64::max) * 1.2;
         let x = range.log_scale().base(4.0);
         match self.y_scale {
-            Scale::Linear => self.draw_on(area, x, self.y_range.clone()),
-            Scale::Log => self.draw_on(area, x, self.y_range.clone().log_scale()),
+            Scale::Linear => self.draw_on(area, (x, x_text), self.y_range.clone()),
+            Scale::Log => self.draw_on(area, (x, x_text), self.y_range.clone().log_scale()),
         }
     }
 
-    fn draw_on<X, Y>(&self, area: &Area<'_>, x: X, y: Y) -> Result<()>
+    fn draw_on<X, Y>(&self, area: &Area<'_>, (x, x_text): (X, &dyn Fn(&f64) -> String), y: Y) -> Result<()>
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,
@@ -152,16 +161,22 @@ impl SizeChart {
             .x_desc(self.x_label)
             .y_desc(self.y_label)
             .x_labels(15)
-            .x_label_formatter(&|bytes| size::show(bytes.round() as u64))
+            .x_label_formatter(&x_text)
             .y_label_formatter(&short)
             .label_style((FONT, TEXT - 3))
             .axis_desc_style((FONT, TEXT))
             .draw()
             .map_err(failed)?;
         let solid = self.lines.iter().filter(|line| !line.is_dotted).count() as u32;
-        for ((line, colour), number) in self.lines.iter().zip(COLOURS.into_iter().cycle()).zip(0..) {
+        // If each line has a theory, listed in the same order after all lines, both have one colour.
+        let has_pairs = self.lines.len() as u32 == 2 * solid && solid > 1;
+        for ((line, colour), number) in self.lines.iter().zip(COLOURS.into_iter().cycle()).zip(0_u32..) {
             let points = || line.points.iter().copied();
-            let colour = if line.is_dotted { BLACK } else { colour };
+            let colour = match (line.is_dotted, number.checked_sub(solid).filter(|_| has_pairs)) {
+                (false, _) => colour,
+                (true, Some(partner)) => COLOURS[partner as usize % COLOURS.len()],
+                (true, None) => BLACK,
+            };
             // Series can overlap: shrinking rings show all of them, unless there are too many.
             let later = if solid > RINGS_MAX { 0 } else { solid.saturating_sub(number + 1) };
             let mark = if later == 0 { colour.filled() } else { colour.stroke_width(2) };

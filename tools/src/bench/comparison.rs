@@ -20,7 +20,7 @@ pub(super) enum Accept {
     Between(f64, f64),
     /// Exclusive upper limit, in the row's unit.
     Below(f64),
-    /// No published value.
+    /// No published value, or one that the row makes no claim about.
     Anything,
 }
 
@@ -33,6 +33,8 @@ pub(super) enum Basis {
     Derived,
     /// A component was fitted to it.
     Fitted,
+    /// It is an equation of the source, or a model beside the mock.
+    Computed,
 }
 
 /// A row of the comparison.
@@ -66,6 +68,10 @@ impl<Q> Row<Q> {
 
     pub(super) fn fitted(self) -> Self {
         Row { basis: Basis::Fitted, ..self }
+    }
+
+    pub(super) fn computed(self) -> Self {
+        Row { basis: Basis::Computed, ..self }
     }
 
     pub(super) fn predicted(self, fact: &'static str) -> Self {
@@ -116,6 +122,8 @@ struct Summary {
     predicted: usize,
     derived: usize,
     fitted: usize,
+    /// Rows that are an equation of the source, or a model beside the mock.
+    computed: usize,
     /// Different facts among the predicted rows.
     independent_facts: usize,
     /// Components of the profile that were fitted.
@@ -207,12 +215,13 @@ impl Summary {
         let count = |is_one: fn(&Basis) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
         let fact = |row: &Row<Q>| match row.basis {
             Basis::Predicted { fact } => Some(fact),
-            Basis::Derived | Basis::Fitted => None,
+            Basis::Derived | Basis::Fitted | Basis::Computed => None,
         };
         Summary {
             predicted: count(|basis| matches!(basis, Basis::Predicted { .. })),
             derived: count(|basis| matches!(basis, Basis::Derived)),
             fitted: count(|basis| matches!(basis, Basis::Fitted)),
+            computed: count(|basis| matches!(basis, Basis::Computed)),
             independent_facts: rows.iter().filter_map(fact).collect::<BTreeSet<_>>().len(),
             fitted_values: components.iter().filter(|one| matches!(one.basis, Origin::Fitted(_))).count(),
         }
@@ -228,6 +237,7 @@ fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
         Accept::Between(low, high) if low == high => (ours == low, "exact".to_owned()),
         Accept::Between(low, high) => ((low..=high).contains(&ours), format!("{low} to {high}")),
         Accept::Below(limit) => (ours < limit, format!("below {limit}")),
+        Accept::Anything if published.is_some() => (true, "no claim".to_owned()),
         Accept::Anything => (true, "not published".to_owned()),
     };
     PrintedRow {
@@ -243,6 +253,7 @@ fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
             Basis::Predicted { .. } => "predicted",
             Basis::Derived => "derived",
             Basis::Fitted => "fitted",
+            Basis::Computed => "computed",
         },
         accept,
         at_bytes: value.at_bytes,
@@ -268,10 +279,14 @@ fn text(printed: &Comparison) -> String {
         ]);
     }
     let mut text = format!("{}, published and ours\n\n{}", printed.title, output::table(&table));
-    let Summary { predicted, derived, fitted, independent_facts, fitted_values } = printed.summary;
+    let Summary { predicted, derived, fitted, computed, independent_facts, fitted_values } = printed.summary;
+    let computed = match computed {
+        0 => String::new(),
+        _ => format!("; {computed} rows computed, by equations of the source or models beside the mock"),
+    };
     text += &format!(
         "\n{predicted} rows predicted, of {independent_facts} independent facts; {derived} rows derived, sums or multiples of \
-         fitted values; {fitted} rows fitted. The profile has {fitted_values} fitted values.\n"
+         fitted values; {fitted} rows fitted{computed}. The profile has {fitted_values} fitted values.\n"
     );
     let list = |text: &mut String, title: &str, lines: &[String]| {
         if !lines.is_empty() {

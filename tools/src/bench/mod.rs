@@ -1,5 +1,6 @@
 //! `fpgactl bench`: collectives over sizes, published systems beside their mocks, and plans beside their bounds.
 
+pub(crate) mod accesses;
 mod bluelink;
 pub(crate) mod chart;
 mod circus;
@@ -22,5 +23,6 @@ pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
         System::MpiFpga(arguments) => mpi_fpga::run(cli, arguments),
         System::Novog(arguments) => novog::run(cli, arguments),
         System::Planner(arguments) => planner::run(cli, arguments),
+        System::Accesses => accesses::run(cli),
     }
 }

@@ -33,6 +33,9 @@ pub(crate) enum System {
     Novog(Novog),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
+    /// Count register accesses of an instruction and of data, for each shell of
+    /// the mock cards
+    Accesses,
 }
 
 /// Sizes, groups and algorithms of a collective to measure.
@@ -153,8 +156,8 @@ pub(crate) struct Bluelink {
 
 #[derive(Debug, Args)]
 pub(crate) struct MpiFpga {
-    /// Draw figures 8 to 12 of the paper, as far as the mock has them, into this
-    /// directory
+    /// Draw figures 8 to 12 of the paper, as far as the mock has them, and
+    /// estimates for a million nodes, into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
 
@@ -164,6 +167,11 @@ pub(crate) struct MpiFpga {
 
 #[derive(Debug, Args)]
 pub(crate) struct Novog {
+    /// Draw the FFTs of table 6.4, and the published tables of areas, into this
+    /// directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) rows: Rows,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::shape;
+use super::seconds;
 
 #[derive(Debug, Args)]
 pub(crate) struct Fft3d {
@@ -12,17 +12,17 @@ pub(crate) struct Fft3d {
     #[arg(long, value_name = "POINTS", default_value_t = 64)]
     pub(crate) n: u32,
 
-    /// Sides of the torus, which are equal and powers of two
-    #[arg(long, value_name = "XxYxZ", default_value = "4x4x4", value_parser = shape)]
-    pub(crate) shape: [u32; 3],
-
     /// Cores of a card that transform lines
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=1024))]
     pub(crate) cores: u32,
 
-    /// Seed of the input, of the links' latencies and of the cards' clocks
+    /// Seed of the input
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// Time limit for the cards
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
 
     /// Read the array from this .npy file: complex64, n x n x n (a random one)
     #[arg(long, value_name = "FILE")]

@@ -12,7 +12,9 @@ pub(crate) enum Route {
     Compile(RouteCompile),
     /// Verify tables: who gets what, loops, sizes, depth of buffers
     Verify(RouteVerify),
-    /// Print the tables of one node, or their sizes on all nodes
+    /// Verify tables and load them into the routers of all cards at once
+    Load(RouteLoad),
+    /// Print the tables of a file or of the cards: sizes, or one node
     Show(RouteShow),
 }
 
@@ -57,10 +59,17 @@ pub(crate) struct RouteRoom {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RouteShow {
+pub(crate) struct RouteLoad {
     /// Tables written by `route compile`
     #[arg(value_name = "TABLES")]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteShow {
+    /// Tables written by `route compile` [default: those in force on the cards]
+    #[arg(value_name = "TABLES")]
+    pub(crate) file: Option<PathBuf>,
 
     /// Print all entries of this node
     #[arg(long, value_name = "NODE")]

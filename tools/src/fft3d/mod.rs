@@ -1,22 +1,32 @@
-//! `fpgactl fft3d`: a 3-D FFT on mock cards of Novo-G#.
+//! `fpgactl fft3d`: a 3-D FFT on cards of Novo-G#.
 
 mod array;
 mod reference;
 
-use cmdseq::routing::{FftAxis, FftMapping, Torus3};
-use fpga_select::novog::{self, FftCores, FftError, FftOutcome, Profile};
+use std::time::Duration;
+
+use cmdseq::routing::FftMapping;
+use fpga_driver::routed::{Network, Span, Transform, Transformed};
+use fpga_select::novog::Complex32;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
+use crate::route::load::{DEFAULT, failure};
 use crate::{input_file, output};
+
+/// The axes, in the order of the phases.
+const AXES: [&str; 3] = ["x", "y", "z"];
 
 /// What `fft3d` prints.
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
     schema: &'static str,
+    selector: String,
     kind: &'static str,
+    mock: bool,
     /// Points of a side.
     points: u32,
     torus: [u32; 3],
@@ -28,7 +38,7 @@ pub(crate) struct Printed {
     /// Packets times links.
     hops: u64,
     /// Most packets that waited in a buffer of a link.
-    buffer_packets: usize,
+    buffer_packets: u32,
     /// Distance from the transform in double precision, in the 2-norm, relative to that.
     error: f64,
     /// Largest error that single precision explains.
@@ -60,23 +70,21 @@ struct Turn {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
-    let cli::Fft3d { n, shape, cores, seed, .. } = *arguments;
-    let refuse = |error: &dyn std::error::Error| Failure::refused(error.to_string());
+    let cli::Fft3d { n, cores, seed, timeout, .. } = *arguments;
     input_file::check_outputs(arguments.input.as_slice(), arguments.output.as_slice())?;
-    let torus = Torus3::new(shape).map_err(|error| refuse(&error))?;
-    let mapping = FftMapping::new(n, torus).map_err(|error| refuse(&error))?;
     let data = match &arguments.input {
         Some(path) => array::read(path, n)?,
-        None => array::random(n, seed),
+        None if FftMapping::SIDES.contains(&n) => array::random(n, seed),
+        // The cards refuse this length.
+        None => Vec::new(),
     };
-    let profile = Profile { seed, ..Profile::fft() };
-    let cores = FftCores { count: cores, ..FftCores::published() };
-    let fft = novog::Fft3d::new(profile, cores, mapping).map_err(|error| refuse(&error))?;
-    let outcome = fft.run(&data).map_err(|error| match &error {
-        FftError::Stalled(_) => Failure::new(Exit::Timeout, error.to_string()),
-        _ => refuse(&error),
-    })?;
-    let error = reference::error(n, &data, &outcome.output);
+    let timeout = Duration::from_secs_f64(timeout);
+    let mut cards = Cards::open_within(&cards::selector_or(cli, DEFAULT)?, timeout)?;
+    let mut network = Network::of(&cards.cluster).map_err(failure)?;
+    let transform = Transform { side: n, cores, timeout };
+    let outcome = network.transform(&mut cards.cluster, &transform, &to_bytes(&data)).map_err(failure)?;
+    let output = from_bytes(&outcome.output);
+    let error = reference::error(n, &data, &output);
     let error_bound = reference::bound(n);
     if error > error_bound {
         let message =
@@ -84,42 +92,53 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         return Err(Failure::new(Exit::Verification, message));
     }
     if let Some(path) = &arguments.output {
-        array::write(path, n, &outcome.output)?;
+        array::write(path, n, &output)?;
     }
     let named = |path: &std::path::PathBuf| path.display().to_string();
     let printed = Printed {
         input: arguments.input.as_ref().map(named),
         output: arguments.output.as_ref().map(named),
-        ..printed(&outcome, (n, shape, cores.count), (error, error_bound))
+        torus: network.torus().sides(),
+        ..printed(&outcome, &cards, (n, cores), (error, error_bound))
     };
     if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
 }
 
+fn to_bytes(points: &[Complex32]) -> Vec<u8> {
+    points.iter().flat_map(|point| [point.re, point.im]).flat_map(f32::to_le_bytes).collect()
+}
+
+fn from_bytes(bytes: &[u8]) -> Vec<Complex32> {
+    let number = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    bytes.chunks_exact(8).map(|point| Complex32 { re: number(point), im: number(&point[4..]) }).collect()
+}
+
 fn printed(
-    outcome: &FftOutcome,
-    (points, torus, cores): (u32, [u32; 3], u32),
+    outcome: &Transformed,
+    cards: &Cards,
+    (points, cores): (u32, u32),
     (error, error_bound): (f64, f64),
 ) -> Printed {
     let sum = |packets: &[u32]| packets.iter().map(|one| u64::from(*one)).sum();
+    let phase =
+        |(axis, Span { begin_ps, end_ps }): (_, &Span)| Phase { axis, begin_us: us(*begin_ps), end_us: us(*end_ps) };
     Printed {
         schema: "fpgactl.fft3d/1",
-        kind: "mock",
+        selector: cards.selector.clone(),
+        kind: cards.kind.name(),
+        mock: cards.are_mock(),
         points,
-        torus,
+        torus: [0; 3],
         cores,
         time_us: us(outcome.time_ps),
-        phases: outcome
-            .phases
-            .iter()
-            .map(|phase| Phase { axis: axis(phase.axis), begin_us: us(phase.begin_ps), end_us: us(phase.end_ps) })
-            .collect(),
+        phases: AXES.into_iter().zip(&outcome.phases).map(phase).collect(),
         turns: outcome
             .turns
             .iter()
             .map(|turn| Turn {
-                name: turn.name(),
-                begin_us: us(turn.begin_ps),
-                end_us: us(turn.end_ps),
+                name: turn.name,
+                begin_us: us(turn.span.begin_ps),
+                end_us: us(turn.span.end_ps),
                 seen: sum(&turn.seen),
                 expected: sum(&turn.expected),
             })
@@ -134,14 +153,6 @@ fn printed(
     }
 }
 
-const fn axis(axis: FftAxis) -> &'static str {
-    match axis {
-        FftAxis::X => "x",
-        FftAxis::Y => "y",
-        FftAxis::Z => "z",
-    }
-}
-
 /// Returns microseconds, to the nanosecond.
 fn us(ps: u64) -> f64 {
     (ps as f64 / 1e3).round() / 1e3
@@ -150,7 +161,8 @@ fn us(ps: u64) -> f64 {
 fn text(printed: &Printed) -> String {
     let Printed { points: n, torus: [x, y, z], cores, time_us, .. } = printed;
     let mut text = format!(
-        "FFT of {n} x {n} x {n} points on {x} x {y} x {z} cards with {cores} cores each: {time_us:.3} us (mock)\n"
+        "FFT of {n} x {n} x {n} points on {x} x {y} x {z} cards with {cores} cores each: {time_us:.3} us ({})\n",
+        if printed.mock { "mock" } else { printed.kind }
     );
     let mut rows = vec![["PHASE", "BEGIN", "END", "PACKETS"].map(String::from).to_vec()];
     let (phases, turns) = (&printed.phases, &printed.turns);

@@ -62,7 +62,10 @@ impl ImageCard {
         match (&self.region, image) {
             (Region::Intel(_), Image::Gbs(gbs)) => gbs.interface.map(|interface| interface == self.interface),
             (Region::Intel(_), Image::Signed(_) | Image::Raw(_)) => None,
-            (Region::Alveo(_), Image::Xclbin(xclbin)) => Some(xclbin.interface == self.interface),
+            (Region::Alveo(_), Image::Xclbin(xclbin)) => {
+                let offered = xclbin.partition.iter().flat_map(|partition| &partition.interfaces);
+                Some(offered.chain([&xclbin.interface]).any(|interface| *interface == self.interface))
+            }
             (Region::Alveo(_), Image::Bit(_) | Image::Bin(_)) => None,
             // The other maker's.
             _ => Some(false),

@@ -2,7 +2,7 @@
 
 use fpga_image::bit::Bit;
 use fpga_image::gbs::Gbs;
-use fpga_image::xclbin::{ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name};
+use fpga_image::xclbin::{self, ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name};
 use fpga_image::{Format, Image};
 use fpga_select::Selector;
 use schemars::JsonSchema;
@@ -43,6 +43,8 @@ pub(crate) struct Printed {
     kernels: Vec<Kernel>,
     connections: Vec<Connection>,
     clocks: Vec<Clock>,
+    /// Device tree of the partition.
+    partition: Option<Partition>,
     card: Option<Card>,
 }
 
@@ -114,6 +116,33 @@ struct Clock {
     mhz: u16,
 }
 
+#[derive(JsonSchema, Serialize)]
+struct Partition {
+    /// UUID of the logic.
+    logic: Option<String>,
+    /// UUIDs of the interfaces.
+    interfaces: Vec<String>,
+    /// All nodes, each before those inside of it.
+    nodes: Vec<Node>,
+}
+
+#[derive(JsonSchema, Serialize)]
+struct Node {
+    path: String,
+    properties: Vec<Property>,
+}
+
+/// A property: texts and numbers are null if its bytes are none.
+#[derive(JsonSchema, Serialize)]
+struct Property {
+    name: String,
+    /// All bytes, in hexadecimal digits.
+    hex: String,
+    texts: Option<Vec<String>>,
+    /// Numbers of 32 bits.
+    numbers: Option<Vec<u32>>,
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
     let data = read(&arguments.file)?;
     let image = parse(&arguments.file, &data)?;
@@ -151,6 +180,7 @@ fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {
         kernels: Vec::new(),
         connections: Vec::new(),
         clocks: Vec::new(),
+        partition: None,
         card: None,
     };
     match image {
@@ -252,7 +282,39 @@ fn of_xclbin(xclbin: &Xclbin<'_>, empty: Printed) -> Printed {
         kernels: kernels.collect(),
         connections: connections.collect(),
         clocks: clocks.collect(),
+        partition: xclbin.partition.as_ref().map(of_partition),
         ..empty
+    }
+}
+
+fn of_partition(partition: &xclbin::Partition<'_>) -> Partition {
+    let property = |one: &xclbin::Property<'_>| Property {
+        name: one.name.to_owned(),
+        hex: one.value.iter().map(|byte| format!("{byte:02x}")).collect(),
+        texts: one.texts().map(|texts| texts.into_iter().map(str::to_owned).collect()),
+        numbers: one.numbers(),
+    };
+    let node = |one: &xclbin::Node<'_>| Node {
+        path: one.path.clone(),
+        properties: one.properties.iter().map(property).collect(),
+    };
+    Partition {
+        logic: partition.logic.map(|id| id.to_string()),
+        interfaces: partition.interfaces.iter().map(ToString::to_string).collect(),
+        nodes: partition.nodes.iter().map(node).collect(),
+    }
+}
+
+/// Shows the value of a property as a source of a device tree would have it.
+fn shown(property: &Property) -> String {
+    match (&property.texts, &property.numbers) {
+        (Some(texts), _) => texts.join(", ").replace('\n', "\\n").replace('\t', "\\t"),
+        (None, Some(numbers)) => {
+            let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:#x}")).collect();
+            format!("<{}>", numbers.join(" "))
+        }
+        (None, None) if property.hex.is_empty() => "(empty)".to_owned(),
+        (None, None) => format!("[{}]", property.hex),
     }
 }
 
@@ -314,6 +376,10 @@ fn text(printed: &Printed, format: Format) -> String {
     table(&["BLOCK", "KIND", "ADDRESS", "ARGUMENTS"], printed.kernels.iter().enumerate().map(kernel).collect());
     let clock = |one: &Clock| vec![one.name.clone(), one.kind.clone(), format!("{} MHz", one.mhz)];
     table(&["CLOCK", "KIND", "RATE"], printed.clocks.iter().map(clock).collect());
+    let nodes = printed.partition.iter().flat_map(|partition| &partition.nodes);
+    let properties = nodes.flat_map(|node| node.properties.iter().map(move |property| (node, property)));
+    let property = |(node, one): (&Node, &Property)| vec![node.path.clone(), one.name.clone(), shown(one)];
+    table(&["NODE", "PROPERTY", "VALUE"], properties.map(property).collect());
     text + note(format)
 }
 
@@ -321,9 +387,11 @@ fn text(printed: &Printed, format: Format) -> String {
 fn note(format: Format) -> &'static str {
     match format {
         Format::Xclbin => {
-            "\nnote: fpgactl loads no xclbin files: clocks, calibration and signatures are XRT's (xrt-smi, xbutil)\n"
+            "\nnote: fpgactl loads xclbin files into shells of its own only: on XRT's cards clocks, calibration and\nsignatures are XRT's (xrt-smi, xbutil)\n"
         }
-        Format::Bit | Format::Bin => "\nnote: fpgactl loads no bitstreams of AMD\n",
+        Format::Bit | Format::Bin => {
+            "\nnote: fpgactl loads bitstreams of AMD into shells of its own only, with --unchecked\n"
+        }
         Format::Raw => "\nnote: the file is of no known format: it does not say which card it is for\n",
         Format::Signed => "\nnote: what a signed image holds, only the card can check\n",
         Format::Gbs => "",

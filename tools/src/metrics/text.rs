@@ -1,8 +1,11 @@
 //! OpenMetrics text 1.0 (the OpenMetrics specification, section "Text format").
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::time::SystemTime;
 
-use fpga_driver::{CardStats, OwnerState, State};
+use fpga_driver::readings::{Unit, Value};
+use fpga_driver::{CardStats, OwnerState, SensedValue, State};
 
 use crate::stats::Found;
 
@@ -40,38 +43,90 @@ const METRICS: [Metric; 10] = [
     ),
 ];
 
+/// What sensors measure: name of the metric, its unit, the unit of the sensors, and how many of those one is.
+type Measured = (&'static str, &'static str, Unit, f64);
+
+const MEASURED: [Measured; 5] = [
+    ("fpga_card_voltage", "volts", Unit::Millivolts, 1e3),
+    ("fpga_card_current", "amperes", Unit::Milliamperes, 1e3),
+    ("fpga_card_temperature", "celsius", Unit::MilliCelsius, 1e3),
+    ("fpga_card_power", "watts", Unit::Milliwatts, 1e3),
+    ("fpga_card_fan_speed", "rpm", Unit::Rpm, 1.0),
+];
+
 /// Formats all cards. A file that cannot be read counts in `fpga_stats_unread_files`.
 pub(super) fn open_metrics(found: &Found) -> String {
     let mut text = String::new();
+    let cards: Vec<(String, &CardStats)> =
+        found.iter().filter_map(|(path, card)| card.as_ref().ok().map(|card| (labels(path, card), card))).collect();
     for (name, kind, help, unit, value) in METRICS {
-        let _ = writeln!(text, "# TYPE {name} {kind}");
-        if !unit.is_empty() {
-            let _ = writeln!(text, "# UNIT {name} {unit}");
-        }
-        let _ = writeln!(text, "# HELP {name} {help}");
+        head(&mut text, name, kind, unit, help);
         let suffix = if kind == "counter" { "_total" } else { "" };
-        for (path, card) in found {
-            let Ok(card) = card else { continue };
-            // The number at the end of the file's name tells cards of one name in one process apart.
-            let number = path.extension().unwrap_or_default().to_string_lossy();
-            let _ = writeln!(
-                text,
-                "{name}{suffix}{{card=\"{}\",node=\"{}\",mock=\"{}\",pid=\"{}\",process=\"{}\",number=\"{}\"}} {}",
-                escaped(&card.name),
-                card.node,
-                card.is_mock,
-                card.pid,
-                escaped(&card.command),
-                escaped(&number),
-                value(card)
-            );
+        for (labels, card) in &cards {
+            let _ = writeln!(text, "{name}{suffix}{{{labels}}} {}", value(card));
         }
     }
+    sensors(&mut text, &cards);
     let unread = found.iter().filter(|(_, card)| card.is_err()).count();
-    text +=
-        "# TYPE fpga_stats_unread_files gauge\n# HELP fpga_stats_unread_files Statistics files that cannot be read.\n";
+    head(&mut text, "fpga_stats_unread_files", "gauge", "", "Statistics files that cannot be read.");
     let _ = write!(text, "fpga_stats_unread_files {unread}\n# EOF\n");
     text
+}
+
+/// Writes the sensors of cards that have some. A value that cannot be trusted is left out.
+fn sensors(text: &mut String, cards: &[(String, &CardStats)]) {
+    let present = || cards.iter().flat_map(|(labels, card)| card.sensors.iter().map(move |one| (labels, one)));
+    let of_sensor = |one: &SensedValue| format!("part=\"{}\",sensor=\"{}\"", escaped(&one.part), escaped(&one.name));
+    for (family, unit, measured, scale) in MEASURED {
+        let mut is_first = true;
+        for (labels, one) in present().filter(|(_, one)| one.unit == measured) {
+            let Value::Good(value) = one.value else { continue };
+            let name = format!("{family}_{unit}");
+            if std::mem::take(&mut is_first) {
+                head(text, &name, "gauge", unit, "What a sensor of the card measures.");
+            }
+            let _ = writeln!(text, "{name}{{{labels},{}}} {}", of_sensor(one), value as f64 / scale);
+        }
+    }
+    if cards.iter().all(|(_, card)| card.sensed.is_none()) {
+        return;
+    }
+    let name = "fpga_card_sensor_good";
+    head(text, name, "gauge", "", "1 if the value of the sensor can be trusted, 0 if it is stale or impossible.");
+    for (labels, one) in present().filter(|(_, one)| one.value != Value::Absent) {
+        let is_good = matches!(one.value, Value::Good(_));
+        let _ = writeln!(text, "{name}{{{labels},{}}} {}", of_sensor(one), u8::from(is_good));
+    }
+    let name = "fpga_card_sensors_read_time_seconds";
+    head(text, name, "gauge", "seconds", "When the sensors of the card were read last, since 1970.");
+    for (labels, card) in cards {
+        let since = card.sensed.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        if let Some(since) = since {
+            let _ = writeln!(text, "{name}{{{labels}}} {}", since.as_secs_f64());
+        }
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, unit: &str, help: &str) {
+    let _ = writeln!(text, "# TYPE {name} {kind}");
+    if !unit.is_empty() {
+        let _ = writeln!(text, "# UNIT {name} {unit}");
+    }
+    let _ = writeln!(text, "# HELP {name} {help}");
+}
+
+/// Returns the labels of a card. The number at the end of the file's name tells cards of one name in one process apart.
+fn labels(path: &Path, card: &CardStats) -> String {
+    let number = path.extension().unwrap_or_default().to_string_lossy();
+    format!(
+        "card=\"{}\",node=\"{}\",mock=\"{}\",pid=\"{}\",process=\"{}\",number=\"{}\"",
+        escaped(&card.name),
+        card.node,
+        card.is_mock,
+        card.pid,
+        escaped(&card.command),
+        escaped(&number),
+    )
 }
 
 /// Escapes the value of a label.

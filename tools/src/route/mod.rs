@@ -1,11 +1,13 @@
-//! `fpgactl route`: compiles, verifies and shows tables of statically scheduled routers. Uses no card.
+//! `fpgactl route`: compiles, verifies, loads and shows tables of statically scheduled routers.
 
 pub(crate) mod file;
+pub(crate) mod load;
 
 use cmdseq::routing::{
     Capacity, Child, NodeTables, Route as Entry, RouteKind, RoutedTables, RoutingReport, Torus3,
     compile as compile_tables, verify as verify_tables,
 };
+use fpga_driver::routed::InForce;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,6 +20,7 @@ pub(crate) fn run(cli: &Cli, command: &Route) -> Result<()> {
     match command {
         Route::Compile(arguments) => compile(cli, arguments),
         Route::Verify(arguments) => verify(cli, arguments),
+        Route::Load(arguments) => load::run(cli, arguments),
         Route::Show(arguments) => show(cli, arguments),
     }
 }
@@ -112,6 +115,11 @@ fn verify(cli: &Cli, arguments: &RouteVerify) -> Result<()> {
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Shown {
     schema: &'static str,
+    /// The cards whose tables these are, and their number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selector: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u32>,
     torus: [u32; 3],
     nodes: Vec<ShownNode>,
 }
@@ -128,22 +136,38 @@ struct ShownNode {
 }
 
 fn show(cli: &Cli, arguments: &RouteShow) -> Result<()> {
-    let tables = file::tables(&arguments.file)?;
-    let nodes = tables.torus.nodes();
+    let (torus, tables, source) = match &arguments.file {
+        Some(path) => {
+            let RoutedTables { torus, nodes, .. } = file::tables(path)?;
+            (torus, nodes, None)
+        }
+        None => {
+            let (selector, torus, InForce { generation, nodes }) = load::in_force(cli)?;
+            (torus, nodes, Some((selector, generation)))
+        }
+    };
+    let nodes = torus.nodes();
     if let Some(node) = arguments.node.filter(|node| *node >= nodes) {
         return Err(Failure::new(Exit::NoCard, format!("no node {node} (available: 0 to {})", nodes - 1)));
     }
-    let shown = (0..nodes).zip(&tables.nodes).filter(|(node, _)| arguments.node.is_none_or(|one| one == *node));
+    let shown = (0..nodes).zip(&tables).filter(|(node, _)| arguments.node.is_none_or(|one| one == *node));
     let nodes: Vec<ShownNode> = shown.map(|(node, one)| shown_node(node, one, arguments.node.is_some())).collect();
     if cli.json {
-        return output::json(&Shown { schema: "fpgactl.route-show/1", torus: tables.torus.sides(), nodes });
+        let (selector, generation) = source.unzip();
+        let (schema, torus) = ("fpgactl.route-show/1", torus.sides());
+        return output::json(&Shown { schema, selector, generation, torus, nodes });
     }
     let mut rows = vec![["NODE", "ROUTES", "MULTICASTS", "REDUCTIONS", "BITS"].map(String::from).to_vec()];
     rows.extend(nodes.iter().map(|ShownNode { node, routes, multicasts, reductions, bits, .. }| {
         let sizes = [*routes, *multicasts, *reductions].map(|entries| entries.to_string());
         [vec![node.to_string()], sizes.to_vec(), vec![bits.to_string()]].concat()
     }));
-    let mut text = output::table(&rows);
+    let mut text = match source {
+        Some((selector, 0)) => format!("no tables in force on {selector}\n"),
+        Some((selector, generation)) => format!("tables {generation} in force on {selector}\n"),
+        None => String::new(),
+    };
+    text += &output::table(&rows);
     for entry in nodes.iter().flat_map(|node| &node.entries) {
         text += &format!("\n{entry}");
     }

@@ -16,7 +16,7 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::selftest::checks::{Check, Checks};
-use crate::{known, output, size};
+use crate::{cards, known, output, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -31,10 +31,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     let interrupt = Interrupt::listen_until_restored()?;
     let selector = Selector::parse(&arguments.card)?;
     let selection = selector.open()?;
-    let [function] = selection.functions.as_slice() else {
-        let (card, count) = (&arguments.card, selection.functions.len());
-        return Err(Failure::usage(format!("{card} selects {count} cards: select one")));
-    };
+    let function = cards::single(&selection)?;
     let mut checks = Checks::default();
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
@@ -93,7 +90,11 @@ fn text(printed: &Printed<'_>) -> String {
         vec![check.id.to_owned(), verdict.to_owned(), check.found.clone()]
     };
     let rows: Vec<Vec<String>> = printed.checks.iter().map(row).collect();
-    let note =
-        if printed.mock { "note: a mock card; rates are of this machine's memory, not of hardware\n" } else { "" };
+    let note = match printed.mock {
+        true => "note: a mock card; rates are of this machine's memory, not of hardware\n",
+        false => {
+            "note: this program was written without a real card: what fails here may be its mistake (docs/boards.md)\n"
+        }
+    };
     output::table(&rows) + note
 }

@@ -15,7 +15,7 @@ pub(super) struct Column {
     pub(super) from: u16,
 }
 
-pub(super) const COLUMNS: [Column; 11] = [
+pub(super) const COLUMNS: [Column; 12] = [
     Column {
         head: "CARD",
         width: 0,
@@ -47,6 +47,7 @@ pub(super) const COLUMNS: [Column; 11] = [
     Column { head: "Gb/s", width: 7, is_number: true, sort: Some(Sort::Gbps), cell: gbps, from: 0 },
     Column { head: "FAILED", width: 6, is_number: true, sort: Some(Sort::Failed), cell: failed, from: 0 },
     Column { head: "LINKS", width: 8, is_number: true, sort: None, cell: links, from: 0 },
+    Column { head: "TEMP", width: 6, is_number: true, sort: None, cell: temperature, from: 100 },
     Column {
         head: "COMPLETED",
         width: 10,
@@ -80,6 +81,12 @@ fn links(row: &Row) -> String {
         (links, 0) => links.to_string(),
         (_, failures) => format!("{} err", scaled(failures as f64)),
     }
+}
+
+/// The temperature of the FPGA.
+fn temperature(row: &Row) -> String {
+    let found = row.sensors().find(|sensor| sensor.name == "fpga_temperature" && sensor.state == "good");
+    found.map_or("-".to_owned(), |sensor| sensor.shown.clone())
 }
 
 /// Formats a number in at most 5 characters: `999`, `12.3k`, `4.56M`.

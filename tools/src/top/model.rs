@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cli::Sort;
-use crate::stats::{Card, Owner, Printed, Unread};
+use crate::stats::{Card, Owner, Printed, Sensor, Unread};
 
 /// A card with instructions in flight is stalled if its counts have not changed for this time.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
@@ -158,6 +158,11 @@ impl Row {
     /// Returns the operations per second; `None` if they are not known or not of now.
     pub(super) fn rate(&self) -> Option<(f64, f64)> {
         self.card.rates.filter(|_| self.condition.is_current()).map(|rates| (rates.operations_per_s, rates.gbps))
+    }
+
+    /// Returns the sensors; none if what they read is not of now.
+    pub(super) fn sensors(&self) -> impl Iterator<Item = &Sensor> {
+        self.card.sensors.iter().filter(|_| self.condition.is_current())
     }
 
     fn operations_per_s(&self) -> f64 {

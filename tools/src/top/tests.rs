@@ -14,7 +14,7 @@ use super::model::{Condition, Model};
 use super::screen::{Pressed, Screen};
 use super::{picture, table, view};
 use crate::cli::Sort;
-use crate::stats::{Card, Owner, Printed, Rates, Unread};
+use crate::stats::{Card, Owner, Printed, Rates, Sensor, Unread};
 
 fn second(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -39,6 +39,8 @@ fn card(name: &str, node: u32, pid: u32) -> Card {
         restarts: 0,
         links: 3,
         link_failures: 0,
+        sensors: Vec::new(),
+        sensed_unix_s: None,
         rates: None,
         file: format!("/dev/shm/fpga-stats.{pid}.{node}"),
     }
@@ -52,6 +54,27 @@ fn condition(model: &Model, name: &str) -> Condition {
     model.sorted(Sort::Card, false).into_iter().find(|row| row.card.name == name).unwrap().condition
 }
 
+fn sensors(degrees: u64) -> Vec<Sensor> {
+    let sensor = |name: &str, unit, value, state, shown: String| Sensor {
+        part: "cms".to_owned(),
+        name: name.to_owned(),
+        unit,
+        value: Some(value),
+        state,
+        shown,
+    };
+    vec![
+        sensor("12v_pex", "mV", 12_180, "good", "12.18 V".to_owned()),
+        sensor("3v3_pex", "mV", 3310, "good", "3.31 V".to_owned()),
+        sensor("vccint", "mV", 850, "good", "0.85 V".to_owned()),
+        sensor("vccint_current", "mA", 14_500, "stale", "14.5 A".to_owned()),
+        sensor("fpga_temperature", "mC", degrees * 1000, "good", format!("{degrees} C")),
+        sensor("hbm_0_temperature", "mC", 41_000, "good", "41 C".to_owned()),
+        sensor("fan_speed", "rpm", 1180, "good", "1180 rpm".to_owned()),
+        sensor("12v_pex_current", "mA", 2100, "good", "2.1 A".to_owned()),
+    ]
+}
+
 /// Eight cards in every condition, a file that cannot be read, and a card whose file cannot be read any more.
 fn sample() -> Model {
     let mut cards: Vec<Card> =
@@ -62,6 +85,9 @@ fn sample() -> Model {
         card.rates = Some(Rates { operations_per_s: 1234.5 * (node + 1) as f64, gbps: 12.5 * node as f64 });
         card.completed += 1000 * (node as u64 + 1);
         card.submitted = card.completed + 3;
+    }
+    for (node, degrees) in [(6, 44), (1, 61), (4, 50)] {
+        cards[node].sensors = sensors(degrees);
     }
     let idle = Some(Rates { operations_per_s: 0.0, gbps: 0.0 });
     (cards[1].submitted, cards[1].completed, cards[1].rates) = (1003, 1000, idle);

@@ -9,10 +9,11 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Table, TableState};
 use super::columns::{COLUMNS, Column, scaled};
 use super::model::{Condition, Model, Row};
 use super::screen::Screen;
-use crate::stats::Owner;
+use crate::stats::{Owner, Sensor};
 
-/// Lines of the pane that describes the selected card, with its border.
+/// Lines of the pane that describes the selected card, with its border, and those more for its sensors.
 const DETAIL_LINES: u16 = 6;
+const SENSOR_LINES: u16 = 2;
 /// The pane is left out on terminals with fewer lines.
 const DETAIL_FROM: u16 = 16;
 
@@ -29,12 +30,16 @@ STATE   stalled: instructions in flight, and no progress
         owner gone: the process has ended; last counts
         stale: the file cannot be read now; last counts
 QUEUE   instructions in flight, entries of the queue
-LINKS   links of the card, or failures because of them";
+LINKS   links of the card, or failures because of them
+TEMP    temperature of the FPGA, on wide terminals";
 
 /// Draws everything. Remembers in `screen` which cards are visible.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
     let area = frame.area();
-    let detail = if area.height >= DETAIL_FROM { DETAIL_LINES } else { 0 };
+    let rows = model.sorted(screen.sort, screen.is_reversed);
+    // So that moving the selection does not move the table.
+    let sensors = if rows.iter().any(|row| row.sensors().next().is_some()) { SENSOR_LINES } else { 0 };
+    let detail = if area.height >= DETAIL_FROM { DETAIL_LINES + sensors } else { 0 };
     let notes = u16::from(model.error.is_some() || !model.unread.is_empty());
     let [head, note, table, below, foot] = Layout::vertical([
         Constraint::Length(2),
@@ -44,7 +49,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
         Constraint::Length(1),
     ])
     .areas(area);
-    let rows = model.sorted(screen.sort, screen.is_reversed);
     screen.settle(&rows, table.height.saturating_sub(1));
     frame.render_widget(Text::from(summary(model, screen, rows.len())), head);
     if notes > 0 {
@@ -53,7 +57,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
     }
     cards(frame, &rows, screen, table);
     if let Some(row) = screen.selected.and_then(|index| rows.get(index)).filter(|_| detail > 0) {
-        describe(frame, row, below);
+        describe(frame, row, screen, below);
     }
     frame.render_widget(Line::styled(keys(screen), screen.colored(Color::DarkGray)), foot);
     if screen.shows_help {
@@ -152,7 +156,7 @@ fn condition_style(condition: Condition, screen: &Screen) -> Style {
 }
 
 /// All that is known of a card.
-fn describe(frame: &mut Frame<'_>, row: &Row, area: Rect) {
+fn describe(frame: &mut Frame<'_>, row: &Row, screen: &Screen, area: Rect) {
     let card = &row.card;
     let kind = if card.mock { ", a mock card" } else { "" };
     let owner = if card.owner == Owner::Alive { "" } else { ", which has ended" };
@@ -166,8 +170,31 @@ fn describe(frame: &mut Frame<'_>, row: &Row, area: Rect) {
         format!("links {}; {} instructions failed because of a link; {}", card.links, card.link_failures, card.file),
     ];
     let block = Block::bordered().title(format!(" {} ", card.name));
-    let text: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
+    let text = lines.into_iter().map(Line::raw).chain(sensors(row, screen, area.width.saturating_sub(2)));
+    let text: Vec<Line<'_>> = text.collect();
     frame.render_widget(Paragraph::new(text).block(block), area);
+}
+
+/// As many sensors as fit, those that cannot be trusted first.
+fn sensors(row: &Row, screen: &Screen, width: u16) -> Vec<Line<'static>> {
+    let mut all: Vec<&Sensor> = row.sensors().collect();
+    all.sort_by_key(|sensor| sensor.state == "good");
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for Sensor { name, shown, state, .. } in all {
+        let span = match *state {
+            "good" => Span::raw(format!("{name} {shown}")),
+            _ => Span::styled(format!("{name} {shown} ({state})"), screen.colored(Color::Yellow)),
+        };
+        match lines.last_mut() {
+            Some(line) if line.width() + 2 + span.width() <= usize::from(width) => {
+                line.push_span("; ");
+                line.push_span(span);
+            }
+            _ => lines.push(Line::from(span)),
+        }
+    }
+    lines.truncate(SENSOR_LINES.into());
+    lines
 }
 
 fn keys(screen: &Screen) -> String {

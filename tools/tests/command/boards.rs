@@ -61,6 +61,43 @@ fn a_named_board_wins_over_a_directory_and_that_over_this_projects() {
     assert_eq!(info(&["--board", "any"], directory.path()), ("any".to_owned(), None));
 }
 
+/// A file with the right ids, for a card with a larger BAR: another is used, and `info` says why.
+#[test]
+fn a_file_that_does_not_fit_is_not_passed_over_in_silence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.toml");
+    fs::write(&path, alveo("bytes = 0x100000", "bytes = 0x200000").replace("name = \"alveo-xdma\"", "name = \"lab\""))
+        .unwrap();
+    let printed = |more: &[&str]| {
+        let arguments = [&["info"], more].concat();
+        let output = command(&arguments).env("FPGACTL_BOARDS", directory.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let why = format!("lab ({}): BAR0 has 0x100000 bytes; expected 0x200000 or more", path.display());
+    for cards in ["mock:alveo-xdma:1", "mock:alveo-xdma:2"] {
+        let text = printed(&["--cards", cards]);
+        assert!(
+            text.contains("board file alveo-xdma (") && text.contains(&format!("board file not used: {why}\n")),
+            "{text}"
+        );
+    }
+    let object: Value = serde_json::from_str(&printed(&["--json", "--cards", "mock:alveo-xdma:1"])).unwrap();
+    assert_eq!(object["readings"]["board_file"]["passed_over"], serde_json::json!([why]));
+    // Of other cards it says nothing.
+    assert!(!printed(&["--cards", "mock:s10-dfl:2"]).contains("not used"));
+}
+
+#[test]
+fn a_board_without_blocks_is_said_to_have_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bare.toml");
+    let text = "name = \"bare\"\nabout = \"x\"\n[[function]]\nrole = \"card\"\nids = []\nbars = [{ bar = 0, bytes = 0x1000 }]\n";
+    fs::write(&path, text).unwrap();
+    let text = stdout(&["info", "--cards", "mock:alveo-xdma:1", "--board", path.to_str().unwrap()]);
+    assert!(text.contains("board file bare (function of role card)\nit places no blocks\n"), "{text}");
+}
+
 /// Card management where there is none: the file says where to look, and the card decides.
 #[test]
 fn a_wrong_place_is_told_by_the_card() {

@@ -15,6 +15,13 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-unbind", &["unbind", "--help"]),
     ("help-reset", &["reset", "--help"]),
     ("help-reg", &["reg", "--help"]),
+    ("help-mem", &["mem", "--help"]),
+    ("help-mem-read", &["mem", "read", "--help"]),
+    ("help-mem-write", &["mem", "write", "--help"]),
+    ("help-mem-fill", &["mem", "fill", "--help"]),
+    ("help-mem-test", &["mem", "test", "--help"]),
+    ("mem-read", &["mem", "read", "mock:optweb:2/1", "0x1000", "20"]),
+    ("mem-test-json", &["mem", "test", "mock:alveo-xdma:2/1", "0", "1MiB", "--json"]),
     ("help-selftest", &["selftest", "--help"]),
     ("help-coll", &["coll", "--help"]),
     ("help-plan", &["plan", "--help"]),
@@ -55,9 +62,10 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-route", &["route", "--help"]),
     ("help-route-compile", &["route", "compile", "--help"]),
     ("help-route-verify", &["route", "verify", "--help"]),
+    ("help-route-load", &["route", "load", "--help"]),
     ("help-route-show", &["route", "show", "--help"]),
     ("help-fft3d", &["fft3d", "--help"]),
-    ("fft3d", &["fft3d", "--n", "16", "--shape", "2x2x2"]),
+    ("fft3d", &["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2"]),
     ("help-tune", &["tune", "--help"]),
     ("tune", &["tune", "complement", "--metric", "worst"]),
     ("tune-json", &["tune", "transpose", "--shape", "2x2x2", "--json"]),
@@ -69,6 +77,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-bench-mpi-fpga", &["bench", "mpi-fpga", "--help"]),
     ("help-bench-novo-g", &["bench", "novo-g", "--help"]),
     ("help-bench-planner", &["bench", "planner", "--help"]),
+    ("help-bench-accesses", &["bench", "accesses", "--help"]),
+    ("bench-accesses", &["bench", "accesses"]),
     ("help-top", &["top", "--help"]),
     ("help-stats", &["stats", "--help"]),
     ("help-schema", &["schema", "--help"]),
@@ -82,6 +92,8 @@ const PRINTED: &[(&str, &[&str])] = &[
     ("help-mock-image", &["mock", "image", "--help"]),
     ("image-inspect", &["image", "inspect", "../driver/image/tests/data/signed.xclbin"]),
     ("image-inspect-json", &["image", "inspect", "../driver/image/tests/data/plain.xclbin", "--json"]),
+    ("image-inspect-partition", &["image", "inspect", "../driver/image/tests/data/partition.xclbin"]),
+    ("image-inspect-partition-json", &["image", "inspect", "../driver/image/tests/data/partition.xclbin", "--json"]),
     ("info-control", &["info", "--cards", "mock:s10-dfl:2/0.control"]),
     ("info-control-json", &["info", "--cards", "mock:s10-dfl:2/0.control", "--json"]),
     ("help-topo", &["topo", "--help"]),
@@ -212,7 +224,7 @@ fn json_has_the_keys_that_are_promised() {
         assert!(row["id"].is_string() && row["what"].is_string() && row["unit"].is_string(), "{row}");
         assert!(row["ours"].is_number() && row["within"].is_boolean(), "{row}");
         assert!(row["published"].is_number() || row["published"].is_null(), "{row}");
-        assert!(["predicted", "derived", "fitted"].contains(&row["basis"].as_str().unwrap()), "{row}");
+        assert!(["predicted", "derived", "fitted", "computed"].contains(&row["basis"].as_str().unwrap()), "{row}");
     }
 }
 

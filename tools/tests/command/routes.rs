@@ -29,6 +29,7 @@ fn compiled_tables_pass_the_check_and_are_shown() {
     let entries = one["nodes"][0]["entries"].as_array().unwrap();
     assert!(entries.iter().any(|entry| entry.as_str().unwrap().contains("reduction 0 of")), "{one}");
     assert_eq!(run(&["route", "show", tables, "--node", "16"]).status.code(), Some(4));
+    assert_eq!(run(&["route", "show", tables, "--cards", "mock:novo-g:4x4x1"]).status.code(), Some(2));
 }
 
 #[test]
@@ -94,4 +95,49 @@ fn changed_tables_are_refused_with_the_place() {
     );
     refuse(&|tables| tables["nodes"][3]["reductions"][0] = "70000".into(), "reduction entry 0 of node 3 gets");
     refuse(&|tables| tables["torus"][0] = 2.into(), "tables of 16 nodes do not fit a torus of 8");
+}
+
+#[test]
+fn tables_are_loaded_into_the_cards() {
+    let directory = tempfile::tempdir().unwrap();
+    let [list, tables] = ["list.json", "tables.json"].map(|name| directory.path().join(name));
+    let [list, tables] = [list.to_str().unwrap(), tables.to_str().unwrap()];
+    fs::write(list, COLLECTIVES).unwrap();
+    let compiled = json(&["route", "compile", list, "-o", tables]);
+    let loaded = json(&["route", "load", tables, "--cards", "mock:novo-g:4x4x1"]);
+    assert_eq!((&loaded["generation"], &loaded["cards"], &loaded["bits"]), (&1.into(), &16.into(), &compiled["bits"]));
+    let fails = |cards: &str, code: i32, message: &str| {
+        let output = run(&["route", "load", tables, "--cards", cards]);
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(printed.contains(message), "{printed}");
+    };
+    fails("mock:novo-g:4x4x4", 7, "expected cards such as mock:novo-g:4x4x1");
+    fails("mock:novo-g:4x4x1/0", 4, "card 1 is missing (expected all 16 cards of a torus of 4 x 4 x 1)");
+    fails("mock:circus:4x4", 1, "has no statically scheduled router");
+    let mut wrong = crate::parsed(fs::read(tables).unwrap());
+    wrong["nodes"][1]["routes"] = serde_json::json!([]);
+    fs::write(tables, wrong.to_string()).unwrap();
+    fails("mock:novo-g:4x4x1", 7, "node 1 has no entry");
+    let shown = json(&["route", "show", "--cards", "mock:novo-g:4x4x1"]);
+    assert_eq!((&shown["generation"], &shown["selector"]), (&0.into(), &"mock:novo-g:4x4x1".into()));
+}
+
+/// Tables stay on served cards from one command to the next.
+#[test]
+fn served_cards_keep_their_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let [list, tables] = ["list.json", "tables.json"].map(|name| directory.path().join(name));
+    let [list, tables] = [list.to_str().unwrap(), tables.to_str().unwrap()];
+    fs::write(list, COLLECTIVES.replace("4, 4, 1", "2, 2, 2").replace("3, 7, 9", "3, 7, 6")).unwrap();
+    json(&["route", "compile", list, "-o", tables]);
+    let from_file = json(&["route", "show", tables, "--node", "3"]);
+    let script = format!(
+        "{command} route load {tables} > /dev/null && {command} route load {tables} > /dev/null && {command} route show --node 3 --json",
+        command = env!("CARGO_BIN_EXE_fpgactl")
+    );
+    let output = run(&["mock", "serve", "mock:novo-g:2x2x2", "--", "sh", "-c", &script]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown = crate::parsed(output.stdout);
+    assert_eq!((&shown["generation"], &shown["nodes"]), (&2.into(), &from_file["nodes"]));
 }

@@ -130,8 +130,57 @@ fn every_operation_runs_behind_the_shell_of_a_stratix_card() {
 
 #[test]
 fn every_operation_runs_behind_the_engine_of_an_alveo_card() {
-    run_every_operation("mock:alveo-xdma:4");
-    run_every_operation(&Served::new(&["mock:alveo-xdma:4"]).all());
+    for cards in ["mock:alveo-xdma:4", "mock:alveo-xdma:4+bypass"] {
+        run_every_operation(cards);
+        run_every_operation(&Served::new(&[cards]).all());
+    }
+}
+
+#[test]
+fn every_operation_runs_behind_the_shell_that_a_stratix_card_is_sold_with() {
+    run_every_operation("mock:s10-pac:4");
+    run_every_operation(&Served::new(&["mock:s10-pac:4"]).all());
+}
+
+/// A sequencer that masters the bus through the engine does what one on the bus does.
+#[test]
+fn descriptor_bypass_is_named_and_reaches_host_memory() {
+    let info = json(&["info", "--cards", "mock:alveo-xdma:2+bypass"]);
+    assert_eq!((info["feed"].as_str(), info["capabilities"]["host_memory"].as_bool()), (Some("host ring"), Some(true)));
+    assert_eq!((info["bypass"]["h2c"].as_u64(), info["bypass"]["c2h"].as_u64()), (Some(1), Some(1)));
+    let text = stdout(&["info", "--cards", "mock:alveo-xdma:2/1+bypass"]);
+    assert!(text.contains("through H2C channel 1 and C2H channel 1 of its DMA engine"), "{text}");
+    assert!(json(&["info", "--cards", "mock:optweb:2"])["bypass"].is_null());
+    let printed = json(&["selftest", "mock:alveo-xdma:2/1+bypass"]);
+    assert_eq!(ids(&printed), ALVEO);
+    for (cards, why) in [
+        ("mock:optweb:2+bypass", "+bypass has no effect on these cards"),
+        ("mock:alveo-xdma:2+reset=3+bypass", "+reset has no effect on these cards"),
+        ("mock:alveo-xdma:2/0+bypass,mock:alveo-xdma:2/1", "expected mock cards of one fabric"),
+    ] {
+        let output = run(&["coll", "barrier", "--cards", cards]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains(why), "{error}");
+    }
+    for option in ["split=3", "late=20", "drift=50", "posted=3"] {
+        let cards = format!("mock:alveo-xdma:4+{option}+bypass");
+        stdout(&["coll", "allgather", "--bytes", "100KiB", "--cards", &cards]);
+    }
+    let output = run(&["coll", "barrier", "--cards", "mock:alveo-xdma:2+bypass+unanswered=0@1"]);
+    assert!(matches!(output.status.code(), Some(1 | 5 | 6)), "{output:?}");
+}
+
+#[test]
+fn info_shows_a_host_exerciser_alone() {
+    let card = "mock:s10-dfl:2/1.he-lb";
+    let info = json(&["info", "--cards", card]);
+    assert_eq!(info["schema"], "fpgactl.info-readings/1");
+    let rows = info["readings"]["rows"].as_array().unwrap();
+    let errors = rows.iter().find(|row| row["part"] == "he-lb").unwrap();
+    assert_eq!((errors["name"].as_str(), errors["value"].as_u64()), (Some("errors"), Some(0)));
+    let text = stdout(&["info", "--cards", card]);
+    assert!(text.starts_with(&format!("{card}: no command sequencer\n")), "{text}");
+    assert!(text.contains("host exerciser  HE-LB, version 1 of its registers, clock 250 MHz"), "{text}");
 }
 
 /// What a sequencer that reaches no host memory cannot do is refused by name, before anything is launched.

@@ -21,7 +21,7 @@ fn an_impulse_is_a_wave() {
     let [input, output] = ["x.npy", "y.npy"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
     // The point (x, y, z) = (1, 2, 0).
     fs::write(&input, impulse(1 + 16 * 2)).unwrap();
-    let arguments = ["fft3d", "--n", "16", "--shape", "2x2x2", "--input", &input, "--output", &output];
+    let arguments = ["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2", "--input", &input, "--output", &output];
     let printed = json(&arguments);
     assert_eq!(
         (&printed["verified"], &printed["points"], &printed["input"]),
@@ -53,11 +53,20 @@ fn what_does_not_fit_is_refused() {
         assert!(printed.contains(message), "{printed}");
     };
     fails(&["--n", "48"], 7, "no core transforms lines of this length (these fit: 16, 32, 64, 128, 256)");
-    fails(&["--n", "16", "--shape", "8x8x8"], 7, "fewer lines in a direction than there are cards (these fit: 32,");
-    fails(&["--shape", "4x4x2"], 7, "expected three equal sides of 2, 4, 8 or 16 cards");
+    fails(
+        &["--n", "16", "--cards", "mock:novo-g:8x8x8"],
+        7,
+        "fewer lines in a direction than there are cards (these fit: 32,",
+    );
+    fails(&["--cards", "mock:novo-g:4x4x2"], 7, "expected three equal sides of 2, 4, 8 or 16 cards");
     fails(&["--n", "128", "--cores", "32"], 7, "expected 1 to 31");
     fails(&["--input", "/nowhere/x.npy"], 4, "/nowhere/x.npy");
-    fails(&["--cards", "mock:optweb:4"], 2, "--cards has no effect");
+    fails(&["--cards", "mock:optweb:4"], 1, "mock:optweb:4/0 has no statically scheduled router");
+    fails(&["--cards", "mock:novo-g:4x4x4/5"], 4, "card 0 is missing (expected all 64 cards");
+    fails(&["--cards", "mock:novo-g:4x4"], 2, "such as 4x4x4, with 2 to 512 cards): 4x4x1 would fit");
+    fails(&["--cards", "mock:optweb:4+drop=0-1@0"], 2, "+drop has no effect on these cards");
+    fails(&["--cards", "mock:novo-g:4x4x4+drop=0-2@0"], 4, "no link between cards 0 and 2");
+    fails(&["--input", path, "--seed", "1"], 2, "--seed has no effect");
     fs::write(&file, impulse(0)).unwrap();
     fails(&["--input", path], 7, "an array of shape [16, 16, 16] (expected [64, 64, 64])");
     fails(&["--n", "16", "--input", path, "--output", path], 7, "is also an input");
@@ -68,4 +77,17 @@ fn what_does_not_fit_is_refused() {
     let text = String::from_utf8_lossy(&impulse(0)[..128]).replace("<c8", "<f8");
     fs::write(&file, [text.as_bytes(), &[0; 8 * 4096]].concat()).unwrap();
     fails(&["--n", "16", "--input", path], 7, "x.npy");
+}
+
+#[test]
+fn a_dropped_packet_stalls_the_transform() {
+    let stalled = ["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2+drop=0-1@5", "--timeout", "0.05"];
+    let output = run(&stalled);
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{printed}");
+    for part in ["in the YZ corner turn: card 1 got 128 of 129 packets, and lacks 3 points, first (", ") of card 0 "] {
+        assert!(printed.contains(part), "{printed}");
+    }
+    // A link that carries no more packets than that loses none.
+    json(&["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2+drop=0-1@100000"]);
 }

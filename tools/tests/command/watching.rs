@@ -26,14 +26,19 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(selector: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut pipe = command(&["pipe", "--cards", selector]);
-        pipe.env("FPGACTL_STATS_DIR", directory.path()).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = pipe.spawn().unwrap();
-        let input = child.stdin.take();
-        let owner = Owner { child, input, directory };
+        let owner = Owner::of(&["pipe", "--cards", selector]);
         owner.until("it moves nothing", |cards| cards.len() == 2 && cards.iter().all(|card| card["completed"] != 0));
         owner
+    }
+
+    /// A process that runs `arguments`, and publishes its cards in a directory of its own.
+    fn of(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut process = command(arguments);
+        process.env("FPGACTL_STATS_DIR", directory.path()).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = process.spawn().unwrap();
+        let input = child.stdin.take();
+        Owner { child, input, directory }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -111,6 +116,42 @@ fn another_process_sees_what_the_owner_does() {
     }
 }
 
+/// What the card management of cards measures while they run a collective, in process and on sockets.
+#[test]
+fn sensors_of_cards_in_use_are_shown_and_exported() {
+    let served = Served::new(&["mock:alveo-xdma:2"]);
+    for selector in ["mock:alveo-xdma:2".to_owned(), served.all()] {
+        let mut owner =
+            Owner::of(&["coll", "barrier", "--cards", &selector, "--repeat", "1000000000", "--timeout", "3600"]);
+        let sensors = |card: &Value| card["sensors"].as_array().cloned().unwrap_or_default();
+        owner
+            .until("no sensor is read", |cards| cards.len() == 2 && cards.iter().all(|card| !sensors(card).is_empty()));
+        for card in owner.cards() {
+            let sensors = sensors(&card);
+            let found = sensors.iter().find(|one| one["name"] == "fpga_temperature").unwrap();
+            let expected =
+                [("part", "cms".into()), ("unit", "mC".into()), ("state", "good".into()), ("value", 44_000.into())];
+            assert!(expected.iter().all(|(key, value): &(_, Value)| found[key] == *value), "{found}");
+            assert!(sensors.iter().all(|one| one["state"] != "absent") && card["sensed_unix_s"].as_f64() > Some(1e9));
+        }
+        let table = String::from_utf8(owner.run(&["top", "--once"]).stdout).unwrap();
+        assert_eq!(table.matches("44 C").count(), 2, "{table}");
+        let text = owner.directory().join("text");
+        assert!(owner.run(&["metrics", "--textfile", text.to_str().unwrap()]).status.success());
+        let text = fs::read_to_string(text).unwrap();
+        let of =
+            |family: &str| text.lines().filter(|line| line.starts_with(&format!("{family}{{"))).collect::<Vec<_>>();
+        let hot = of("fpga_card_temperature_celsius");
+        let hot = hot.iter().filter(|line| line.contains("sensor=\"fpga_temperature\"")).collect::<Vec<_>>();
+        assert!(hot.len() == 2 && hot.iter().all(|line| line.ends_with("} 44")), "{text}");
+        assert!(!of("fpga_card_voltage_volts").is_empty() && !of("fpga_card_fan_speed_rpm").is_empty(), "{text}");
+        assert!(of("fpga_card_sensor_good").iter().all(|line| line.ends_with(" 1")), "{text}");
+        owner.kill();
+        // Values of a process that has ended are not those of now.
+        assert!(!String::from_utf8(owner.run(&["top", "--once"]).stdout).unwrap().contains("44 C"));
+    }
+}
+
 #[test]
 fn a_killed_owner_is_said_to_be_gone() {
     let mut owner = Owner::new("mock:optweb:2");
@@ -178,10 +219,10 @@ fn a_corrupt_file_is_an_error_and_hides_no_card() {
         changed
     };
     for (content, message) in [
-        (Vec::new(), "0 bytes: expected at least 1024"),
-        (vec![b'x'; 2000], "its first word is 0x7878787878787878"),
-        (valid[..1000].to_vec(), "1000 bytes: expected at least 1024"),
-        (changed(8, 2), "has version 2 of the format: expected 1"),
+        (Vec::new(), "0 bytes: expected at least 5120"),
+        (vec![b'x'; 6000], "its first word is 0x7878787878787878"),
+        (valid[..1000].to_vec(), "1000 bytes: expected at least 5120"),
+        (changed(8, 1), "has version 1 of the format: expected 2"),
         (changed(64, 9), "its state is 9: expected 1 to 4"),
         (changed(40, 3), "the depth of its queue is"),
         (changed(32 * 8, 0x1b), "the name of its card is not printable text"),

@@ -5,7 +5,7 @@ use super::super::times::Times;
 use super::step::{Part, Step};
 use crate::Topology;
 use crate::cost::{Bound, Moment};
-use crate::switch::{Call, Model, Outcome, Parameters};
+use crate::switch::{Call, Model, Parameters, Pieces, times};
 
 /// Returns the times of the network's parts, if its switches compute.
 pub(super) fn parameters(clock: &Clock<'_>) -> Option<Parameters> {
@@ -40,12 +40,11 @@ impl Step<'_> {
         for (part, start) in parts.iter().zip(&starts) {
             begins[own(part)] = start.ps;
         }
-        let run = |is_short: bool| -> Outcome<()> {
-            Model::new((shape, parameters), &call, nodes, (0, is_short), |_| ()).run(&begins, |_, _| ())
-        };
-        let (whole, short) = (run(false), run(true));
+        let whole = times((shape, parameters), &call, nodes, &begins);
+        let first = Model::new((shape, parameters), &call, nodes, Pieces::One(0), |_| ());
+        let short = first.run(&begins, |_, _| ());
         let all_there = starts.iter().copied().fold(Moment::default(), Moment::max);
-        let times = |(part, start): (&Part<'_>, &Moment)| {
+        let of_part = |(part, start): (&Part<'_>, &Moment)| {
             let rank = own(part);
             let sent = start.after(Bound::Link, whole.sent_ps[rank].saturating_sub(start.ps));
             let got = whole.got_ps[rank];
@@ -57,6 +56,6 @@ impl Step<'_> {
             });
             Times { t1: sent, t2: arrival.map_or(sent, |arrival| arrival.max(sent)), arrival }
         };
-        parts.iter().zip(&starts).map(times).collect()
+        parts.iter().zip(&starts).map(of_part).collect()
     }
 }

@@ -3,9 +3,11 @@
 //! All numbers are little-endian. Source: XRT, `xclbin.h`; a file may also hold a description of itself in JSON between its last
 //! section and its signature.
 
+mod partition;
 mod section;
 mod tables;
 
+pub use partition::{Node, Partition, Property};
 pub use section::{Section, kind_name};
 pub use tables::{Clock, ClockKind, Connection, Ip, Memory, ip_kind_name, memory_kind_name};
 
@@ -14,7 +16,7 @@ use uuid::Uuid;
 use crate::bit::Bit;
 use crate::error::Result;
 use crate::reader::Reader;
-use section::{BITSTREAM, sections};
+use section::{BITSTREAM, PARTITION_METADATA, sections};
 use tables::{Tables, tables};
 
 /// What a file begins with.
@@ -67,6 +69,8 @@ pub struct Xclbin<'a> {
     pub connections: Vec<Connection>,
     /// Clocks.
     pub clocks: Vec<Clock<'a>>,
+    /// What the metadata of the partition say, if the file has them.
+    pub partition: Option<Partition<'a>>,
     /// The bitstream, if its section is a .bit file.
     pub bitstream: Option<Bit<'a>>,
     /// Signature of all bytes before it (PKCS#7).
@@ -99,6 +103,9 @@ impl<'a> Xclbin<'a> {
             }
             _ => None,
         };
+        let metadata = sections.iter().find(|section| section.kind == PARTITION_METADATA && !section.bytes.is_empty());
+        let tree = |section: &Section<'_>| file.part(section.offset, section.bytes.len() as u64, "a section");
+        let partition = metadata.map(|section| tree(section).and_then(partition::partition)).transpose()?;
         Ok(Xclbin {
             id: Uuid::from_bytes(file.array(ID, "the id")?),
             interface: Uuid::from_bytes(file.array(INTERFACE, "the interface")?),
@@ -112,6 +119,7 @@ impl<'a> Xclbin<'a> {
             ips,
             connections,
             clocks,
+            partition,
             bitstream,
             signature,
             user_signature,

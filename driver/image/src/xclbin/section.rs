@@ -5,6 +5,8 @@ use crate::reader::Reader;
 
 /// Kind of the section with the bitstream.
 pub(super) const BITSTREAM: u32 = 0;
+/// Kind of the section with the device tree of a partition.
+pub(super) const PARTITION_METADATA: u32 = 20;
 /// Most sections.
 const SECTIONS_MAX: u32 = 0x1_0000;
 /// Bytes of an entry of the table.

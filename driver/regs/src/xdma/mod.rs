@@ -278,6 +278,8 @@ flags! {
 impl Control {
     /// Every event and error that a channel can note, those of AXI writes included.
     pub const EVENTS: Control = Control::from_bits_retain(0x00ff_fe7e);
+    /// Errors of AXI writes, which only channels from the host can note.
+    pub const WRITE_ERRORS: Control = Control::from_bits_retain(0x0007_c000);
 }
 
 flags! {

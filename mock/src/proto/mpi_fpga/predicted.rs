@@ -1,6 +1,6 @@
 //! The LogGP model of section 5 with the components of a profile, and the overheads of processors.
 
-use cmdseq::switch::{Call, Model, Shape};
+use cmdseq::switch::{Call, Shape, times};
 
 use crate::engine::Time;
 use crate::profile::mpi_fpga::Profile;
@@ -17,7 +17,6 @@ pub fn predicted_ps(profile: &Profile, shape: Shape, call: &Call) -> Result<Time
     }
     let nodes: Vec<u32> = (0..shape.processors()).collect();
     call.check(shape.processors(), shape.is_direct())?;
-    let model = Model::new((shape, profile.parameters(shape)), call, &nodes, (0, false), |_| ());
-    let last = model.run(&[], |_, _| ()).got_ps.into_iter().max().unwrap_or(0);
+    let last = times((shape, profile.parameters(shape)), call, &nodes, &[]).got_ps.into_iter().max().unwrap_or(0);
     Ok(Time::from(profile.overhead_ps + last + profile.overhead_ps))
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-use cmdseq::routing::{Capacity, RoutedTables, RoutingReport, Torus3, VerifyError, verify};
+use cmdseq::routing::{Capacity, NodeTables, RoutedTables, RoutingReport, Torus3, VerifyError, verify};
 
 use super::link::LinkTimes;
 use super::router::{Delivery, Packet, Payload, Router, SWITCH_CYCLES};
@@ -42,7 +42,7 @@ impl<F: Fn(usize, u32, u32) -> Payload> Injection for F {
 }
 
 /// What the users' logic on the cards does.
-pub(super) trait UserLogic {
+pub(crate) trait UserLogic {
     /// Inputs that each router has for it.
     fn inputs(&self) -> usize;
 
@@ -149,15 +149,61 @@ impl Network {
     /// Runs logic on the cards until nothing is left to do. `None` without tables. The outcome has neither cycles nor deliveries.
     pub(super) fn run_with(&self, logic: &mut impl UserLogic) -> Option<Outcome> {
         let tables = self.active.as_ref()?;
-        let hertz = NonZeroU64::new(self.profile.router_hertz)?;
-        let mut fabric = Fabric::new(self.profile, tables, logic, self.garbled);
-        let mut region = Region::new(Clock::new(hertz, 0), [Routers]);
-        let mut next = region.wake(0);
-        while let Some(at) = next {
-            next = region.run(at, &mut fabric);
-        }
-        Some(fabric.outcome())
+        let nodes: Vec<&NodeTables> = tables.nodes.iter().collect();
+        let counts = run_on(self.profile, tables.torus, &nodes, (self.garbled, u64::MAX), logic)?;
+        Some(Counts::total(&counts))
     }
+}
+
+/// What the router of a card counted in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counts {
+    /// The most packets that waited in one buffer of a link.
+    pub(crate) depth_max: usize,
+    /// Packets lost in full buffers.
+    pub(crate) lost: u64,
+    /// Packets without entry, and those that were on links for too long.
+    pub(crate) stray: u64,
+    /// Packets that links brought with a bit error.
+    pub(crate) garbled: u64,
+    /// Packets sent over links.
+    pub(crate) hops: u64,
+}
+
+impl Counts {
+    /// Returns the counts of a network, without cycles and deliveries.
+    fn total(all: &[Counts]) -> Outcome {
+        let sum = |of: fn(&Counts) -> u64| all.iter().map(of).sum();
+        Outcome {
+            cycles: 0,
+            deliveries: Vec::new(),
+            depth_max: all.iter().map(|one| one.depth_max).max().unwrap_or(0),
+            lost: sum(|one| one.lost),
+            stray: sum(|one| one.stray),
+            garbled: sum(|one| one.garbled),
+            hops: sum(|one| one.hops),
+        }
+    }
+}
+
+/// Runs logic on cards with these tables, by node, until nothing is left to do. Returns what each router counted.
+///
+/// Tables need not be valid: packets that would pass more than `hops_max` links in all are lost. `None` if the routers have no clock.
+pub(super) fn run_on(
+    profile: Profile,
+    torus: Torus3,
+    tables: &[&NodeTables],
+    (garbled, hops_max): (Option<Garbled>, u64),
+    logic: &mut impl UserLogic,
+) -> Option<Vec<Counts>> {
+    let hertz = NonZeroU64::new(profile.router_hertz)?;
+    let mut fabric = Fabric::new(profile, torus, tables, logic, (garbled, hops_max));
+    let mut region = Region::new(Clock::new(hertz, 0), [Routers]);
+    let mut next = region.wake(0);
+    while let Some(at) = next {
+        next = region.run(at, &mut fabric);
+    }
+    Some(fabric.counts())
 }
 
 /// Returns the packets of each node, in the order in which it sends them.
@@ -205,7 +251,8 @@ struct Routers;
 
 struct Fabric<'a, L> {
     profile: Profile,
-    tables: &'a RoutedTables,
+    /// By node.
+    tables: &'a [&'a NodeTables],
     logic: &'a mut L,
     /// Inputs of each router for the logic.
     locals: usize,
@@ -217,17 +264,26 @@ struct Fabric<'a, L> {
     /// Node at the other end of each link, by node and port.
     others: Vec<Option<usize>>,
     times: LinkTimes,
-    /// The bit error to come, and packets dropped.
-    garbled: (Option<Garbled>, u64),
-    hops: u64,
+    /// The bit error to come.
+    garbled: Option<Garbled>,
+    /// Packets that links may still carry.
+    hops_left: u64,
+    /// By node; those of the routers themselves come at the end.
+    counts: Vec<Counts>,
 }
 
 impl<'a, L: UserLogic> Fabric<'a, L> {
-    fn new(profile: Profile, tables: &'a RoutedTables, logic: &'a mut L, garbled: Option<Garbled>) -> Self {
-        let nodes = tables.torus.nodes() as usize;
+    fn new(
+        profile: Profile,
+        torus: Torus3,
+        tables: &'a [&'a NodeTables],
+        logic: &'a mut L,
+        (garbled, hops_left): (Option<Garbled>, u64),
+    ) -> Self {
+        let nodes = torus.nodes() as usize;
         let links = nodes * Torus3::LINKS;
         let other = |link: usize| {
-            tables.torus.neighbour((link / Torus3::LINKS) as u32, link % Torus3::LINKS).map(|node| node as usize)
+            torus.neighbour((link / Torus3::LINKS) as u32, link % Torus3::LINKS).map(|node| node as usize)
         };
         let locals = logic.inputs();
         Fabric {
@@ -235,26 +291,25 @@ impl<'a, L: UserLogic> Fabric<'a, L> {
             tables,
             logic,
             locals,
-            routers: tables.nodes.iter().map(|tables| Router::new(tables, locals)).collect(),
+            routers: tables.iter().map(|tables| Router::new(tables, locals)).collect(),
             waiting: vec![VecDeque::new(); nodes * locals],
             links: vec![VecDeque::new(); links],
             others: (0..links).map(other).collect(),
             times: LinkTimes::new(&profile, nodes, links),
-            garbled: (garbled, 0),
-            hops: 0,
+            garbled,
+            hops_left,
+            counts: vec![Counts::default(); nodes],
         }
     }
 
-    fn outcome(self) -> Outcome {
-        Outcome {
-            cycles: 0,
-            deliveries: Vec::new(),
-            depth_max: self.routers.iter().map(|router| router.depth_max).max().unwrap_or(0),
-            lost: self.routers.iter().map(|router| router.lost).sum(),
-            stray: self.routers.iter().map(|router| router.stray).sum(),
-            garbled: self.garbled.1,
-            hops: self.hops,
-        }
+    fn counts(self) -> Vec<Counts> {
+        let of = |(counts, router): (Counts, &Router)| Counts {
+            depth_max: router.depth_max,
+            lost: router.lost,
+            stray: counts.stray + router.stray,
+            ..counts
+        };
+        self.counts.into_iter().zip(&self.routers).map(of).collect()
     }
 }
 
@@ -283,23 +338,28 @@ impl<L: UserLogic> Clocked<Fabric<'_, L>> for Routers {
 
     fn produce(&mut self, cycle: Cycle, fabric: &mut Fabric<'_, L>) -> Option<Cycle> {
         let now = cycle as u64;
-        let Fabric { profile, tables, logic, routers, links, others, times, garbled, hops, waiting, .. } = fabric;
+        let Fabric {
+            profile, tables, logic, routers, links, others, times, garbled, hops_left, counts, waiting, ..
+        } = fabric;
         for (node, router) in routers.iter_mut().enumerate().filter(|(_, router)| !router.is_empty()) {
             let left = now + SWITCH_CYCLES;
-            router.run(now, &tables.nodes[node], profile.queue_packets, |port, packet| {
+            router.run(now, tables[node], profile.queue_packets, |port, packet| {
                 let link = node * Torus3::LINKS + port;
                 if port == Torus3::LOCAL {
                     logic.receive(Delivery { node: node as u32, cycle: left, payload: packet.payload });
                 } else if let Some(to) = others[link] {
-                    *hops += 1;
-                    if is_hit(&mut garbled.0, node, to) {
-                        garbled.1 += 1;
-                        return;
+                    let Some(left_after) = hops_left.checked_sub(1) else { return counts[node].stray += 1 };
+                    *hops_left = left_after;
+                    counts[node].hops += 1;
+                    if is_hit(garbled, node, to) {
+                        return counts[to].garbled += 1;
                     }
                     let queue = &mut links[to * Torus3::LINKS + (port ^ 1)];
                     let first = queue.back().map_or(now + 1, |(at, _)| at + 1);
                     // Packets keep their order. No clock is so fast that one arrives before it was sent.
                     queue.push_back((times.arrival(link, node, to, left).max(first), packet));
+                } else {
+                    counts[node].stray += 1;
                 }
             });
         }

@@ -18,8 +18,18 @@ tests! {
         an_image_is_loaded_through_a_control_function,
         a_host_exerciser_reaches_host_memory,
     ],
-    ["alveo"] => [each_part_of_an_alveo_card_is_tested, every_operation_on_alveo_cards_takes_as_many_cycles_as_in_process],
+    ["alveo", "bypass"] => [each_part_of_an_alveo_card_is_tested],
+    ["alveo"] => [every_operation_on_alveo_cards_takes_as_many_cycles_as_in_process],
+    ["bypass"] => [every_operation_by_descriptor_bypass_takes_as_many_cycles_as_in_process],
+    ["pac"] => [
+        every_operation_on_cards_as_sold_takes_as_many_cycles_as_in_process,
+        each_part_of_a_card_as_sold_is_tested,
+        an_image_is_loaded_through_the_only_function,
+    ],
 }
+
+/// What `selftest` checks of a control function.
+const OF_CONTROL: [&str; 5] = ["function", "control function", "accelerator reset", "errors", "readings"];
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -72,6 +82,21 @@ fn each_part_of_a_stratix_card_is_tested(guest: &Guest) {
     for card in &stratix() {
         let checks = selftest(guest, User::Worker, card);
         assert_eq!(checks, ["function", "readings", "sequencer", "instructions", "card memory", "errors"]);
+        commands_by_hand(guest, User::Worker, card);
+    }
+}
+
+/// The commands for one card, by hand.
+fn commands_by_hand(guest: &Guest, user: User, card: &PciFunction) {
+    let card = format!("vfio:{}", card.address);
+    for words in [
+        &["info", "--cards", &card][..],
+        &["reg", &card, "MAGIC"],
+        &["mem", "test", &card, "0x10001", "5MiB"],
+        &["reset", &card],
+    ] {
+        let output = run(user, &[&["fpgactl"], words].concat(), BOUND).good().stdout;
+        guest.log(format!("{}: {}", words.join(" "), output.lines().next().unwrap_or_default()));
     }
 }
 
@@ -81,21 +106,50 @@ fn an_image_is_loaded_through_a_control_function(guest: &Guest) {
     let [control] = controls.as_slice() else { panic!("{} control functions", controls.len()) };
     pci::give_to_worker(&controls);
     let checks = selftest(guest, User::Worker, control);
-    assert_eq!(checks, ["function", "control function", "accelerator reset", "errors", "readings"]);
+    assert_eq!(checks, OF_CONTROL);
+    load_images(guest, &cards[0], control, "0x14");
+    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 6);
+}
 
+/// Loads another accelerator, and the model's again. `register` of the card has the first 32 bits of the accelerator's GUID.
+fn load_images(guest: &Guest, card: &PciFunction, control: &PciFunction, register: &str) {
     let good = |words: &[&str]| run(User::Worker, &[&["fpgactl"], words].concat(), BOUND).good().stdout;
     run(User::Worker, &["mkdir", "-p", FOLDER], BOUND).good();
-    let (card, control) = (format!("vfio:{}", cards[0].address), format!("vfio:{}", control.address));
+    let (card, control) = (format!("vfio:{}", card.address), format!("vfio:{}", control.address));
     for (image, guid) in [("other.gbs", &["--guid", OTHER][..]), ("card.gbs", &[])] {
         let path = format!("{FOLDER}/{image}");
         good(&[&["mock", "image", "--bytes", "64KiB", "--output", &path], guid].concat());
         guest.log(good(&["image", "load", &path, &control, "--state-dir", FOLDER]));
-        // The first 32 bits of the GUID in the feature list of the accelerator.
-        let register: Value = serde_json::from_str(&good(&["reg", &card, "0x14", "--json"])).expect("JSON");
+        let found: Value = serde_json::from_str(&good(&["reg", &card, register, "--json"])).expect("JSON");
         let expected = if guid.is_empty() { 0x6fe0_a4a1 } else { 0x56e2_03e9 };
-        assert_eq!(register["value"], expected, "{image}");
+        assert_eq!(found["value"], expected, "{image}");
     }
-    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 6);
+}
+
+/// Cards whose only function is control function and accelerator.
+fn as_sold() -> Vec<PciFunction> {
+    let cards = functions("0x8086", "0x0b2b");
+    pci::give_to_worker(&cards);
+    cards
+}
+
+fn every_operation_on_cards_as_sold_takes_as_many_cycles_as_in_process(guest: &Guest) {
+    let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
+    compare_with(guest, User::Worker, &as_sold(), "mock:s10-pac:4", all.copied());
+}
+
+fn each_part_of_a_card_as_sold_is_tested(guest: &Guest) {
+    for card in &as_sold() {
+        let checks = selftest(guest, User::Worker, card);
+        assert_eq!(checks, [&OF_CONTROL[..], &["sequencer", "instructions", "card memory", "errors"]].concat());
+        commands_by_hand(guest, User::Worker, card);
+    }
+}
+
+fn an_image_is_loaded_through_the_only_function(guest: &Guest) {
+    let cards = as_sold();
+    load_images(guest, &cards[0], &cards[0], "bar2:0x40014");
+    assert_eq!(selftest(guest, User::Worker, &cards[0]).len(), 9);
 }
 
 /// By root: rules give no default ids of AMD's tools to a group of users.
@@ -105,12 +159,21 @@ fn each_part_of_an_alveo_card_is_tested(guest: &Guest) {
         let checks = selftest(guest, User::Root, card);
         let before = ["function", "xdma, poll mode", "xdma, interrupts", "xdma, rates", "readings"];
         assert_eq!(checks, [&before[..], &["sequencer", "instructions", "card memory", "errors"]].concat());
+        commands_by_hand(guest, User::Root, card);
     }
 }
 
 fn every_operation_on_alveo_cards_takes_as_many_cycles_as_in_process(guest: &Guest) {
+    every_operation_on_alveo(guest, "mock:alveo-xdma:4");
+}
+
+fn every_operation_by_descriptor_bypass_takes_as_many_cycles_as_in_process(guest: &Guest) {
+    every_operation_on_alveo(guest, "mock:alveo-xdma:4+bypass");
+}
+
+fn every_operation_on_alveo(guest: &Guest, in_process: &str) {
     let cards = functions("0x10ee", "0x903f");
     cards.iter().for_each(PciFunction::give_to_vfio);
     let all = oracle::OPERATIONS.iter().chain(&oracle::VECTOR_FORMS).chain(&reduction::OPERATIONS);
-    compare_with(guest, User::Root, &cards, "mock:alveo-xdma:4", all.copied());
+    compare_with(guest, User::Root, &cards, in_process, all.copied());
 }

@@ -65,6 +65,10 @@ enum Scenario {
     Stratix,
     /// Cards with AMD's DMA engine.
     Alveo,
+    /// The same, with sequencers that master the bus through it.
+    Bypass,
+    /// Cards as a PAC D5005 is sold, each with one function.
+    Pac,
     /// A page of program drives a card without a kernel.
     Small,
 }
@@ -75,6 +79,8 @@ impl Scenario {
             Scenario::Small => "small",
             Scenario::Stratix => "stratix",
             Scenario::Alveo => "alveo",
+            Scenario::Bypass => "bypass",
+            Scenario::Pac => "pac",
             Scenario::Devices => "devices",
             Scenario::Bus => "bus",
             Scenario::Cards => "cards",
@@ -208,6 +214,8 @@ fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Sta
         Scenario::Private => serve(&format!("mock:optweb:{CARDS}+late={LATE_US}"))?,
         Scenario::Stratix => serve(&format!("mock:s10-dfl:{CARDS}"))?,
         Scenario::Alveo => serve(&format!("mock:alveo-xdma:{CARDS}"))?,
+        Scenario::Bypass => serve(&format!("mock:alveo-xdma:{CARDS}+bypass"))?,
+        Scenario::Pac => serve(&format!("mock:s10-pac:{CARDS}"))?,
         Scenario::Cards | Scenario::Small => serve(&format!("mock:optweb:{CARDS}"))?,
     };
     let mut cards = server.as_ref().map(Server::sockets).unwrap_or_default().to_vec();

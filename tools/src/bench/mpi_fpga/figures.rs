@@ -1,19 +1,22 @@
-//! Draws figures 8 to 12 of the MPI-FPGA paper from measurements of the mock.
+//! Draws figures 8 to 12 of the MPI-FPGA paper from measurements of the mock, and estimates for a million nodes beside the simulation.
 
 use std::path::Path;
 
 use fpga_select::mpi_fpga::Collective;
 
-use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel};
-use super::measure::{Case, Kind, Lab};
-use super::rows::{NODES, Quantity, RADICES};
+use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel, two_panels};
+use super::estimate::{self, NODES_MAX, SIMULATED_MAX};
+use super::measure::{self, Case, Kind, Lab};
+use super::rows::{ESTIMATED, NODES, Quantity, RADICES};
 use crate::exit::Result;
 
-const FIGURES: [chart::Figure<Lab>; 4] = [
+const FIGURES: [chart::Figure<Lab>; 6] = [
     ("figure-8-9.svg", collectives),
     ("figure-10.svg", speed_ups),
     ("figure-11.svg", networks),
     ("figure-12.svg", indirect),
+    ("million-allreduce.svg", million_allreduce),
+    ("million-broadcast.svg", million_broadcast),
 ];
 
 /// Draws the figures into `directory` and returns their paths.
@@ -87,4 +90,53 @@ fn indirect(lab: &mut Lab, path: &Path) -> Result<()> {
         is_stacked: false,
     };
     one_panel(path, |area| bars.draw(area))
+}
+
+fn million_allreduce(lab: &mut Lab, path: &Path) -> Result<()> {
+    million(
+        lab,
+        path,
+        Collective::Allreduce,
+        "Allreduce of 8 B in the switches: simulated (marks) and estimated (dotted)",
+    )
+}
+
+fn million_broadcast(lab: &mut Lab, path: &Path) -> Result<()> {
+    million(
+        lab,
+        path,
+        Collective::Broadcast,
+        "Broadcast of 8 B in the switches: simulated (marks) and estimated (dotted)",
+    )
+}
+
+/// Draws times over numbers of nodes, with the units of the switches above and without them below.
+fn million(lab: &mut Lab, path: &Path, collective: Collective, title: &'static str) -> Result<()> {
+    let simulated = |kind, nodes| lab.last_us(Case { kind, nodes, collective, bytes: 8, is_long: false });
+    let with = over_nodes(simulated, |kind, nodes| estimate::with_units_us(kind, nodes, collective))?;
+    let without = over_nodes(measure::rounds_us, estimate::without_units_us)?;
+    let chart = |title, y_top, lines| {
+        let (x_label, y_label) = ("nodes", "us, last rank");
+        SizeChart { title, x_label, y_label, y_scale: Scale::Log, y_range: 1.0..y_top, lines }
+    };
+    let (upper, lower) =
+        (chart(title, 1e4, with), chart("The same without units, from processor to processor", 1e5, without));
+    two_panels(path, |area| upper.draw_over_numbers(area), |area| lower.draw_over_numbers(area))
+}
+
+fn over_nodes(
+    mut simulated: impl FnMut(Kind, u32) -> Result<f64>,
+    estimated: impl Fn(Kind, u32) -> f64,
+) -> Result<Vec<Series>> {
+    let mut lines = Vec::new();
+    for (name, kind) in ESTIMATED {
+        let point = |nodes: u32| Ok((f64::from(nodes), simulated(kind, nodes)?));
+        let points = estimate::nodes(SIMULATED_MAX).map(point).collect::<Result<_>>()?;
+        lines.push(Series { name: name.to_owned(), points, is_dotted: false });
+    }
+    for (name, kind) in ESTIMATED {
+        let points = estimate::nodes(NODES_MAX).map(|nodes| (f64::from(nodes), estimated(kind, nodes))).collect();
+        lines.push(Series { name: format!("{name}, estimate"), points, is_dotted: true });
+    }
+    Ok(lines)
 }

@@ -23,13 +23,17 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) fn shape(self, nodes: u32) -> Shape {
-        match (self, nodes) {
-            (Kind::Direct, 32) => Shape::Torus { sides: [4, 4, 2] },
-            (Kind::Direct, 64) => Shape::Torus { sides: [4, 4, 4] },
-            (Kind::Direct, _) => Shape::Torus { sides: [nodes / 16, 4, 4] },
-            (Kind::Indirect(radix), _) => Shape::Fat { processors: nodes, radix },
+        match self {
+            Kind::Direct => Shape::Torus { sides: sides(nodes) },
+            Kind::Indirect(radix) => Shape::Fat { processors: nodes, radix },
         }
     }
+}
+
+/// Returns the sides of the torus of a power of two: as equal as can be, the longest first.
+pub(super) fn sides(nodes: u32) -> [u32; 3] {
+    let bits = nodes.max(1).ilog2();
+    [bits.div_ceil(3), (bits + 1) / 3, bits / 3].map(|bits| 1 << bits)
 }
 
 /// A case, with the size that the OSU benchmarks print: of a reduce-scatter the whole vector, else a block.

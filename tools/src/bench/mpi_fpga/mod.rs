@@ -1,5 +1,6 @@
 //! `fpgactl bench mpi-fpga`: compares the figures of the MPI-FPGA paper with the mock.
 
+mod estimate;
 mod figures;
 mod measure;
 mod rows;

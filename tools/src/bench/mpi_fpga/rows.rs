@@ -3,6 +3,7 @@
 use fpga_select::mpi_fpga::{Collective, PHIT_BYTES, logic_units};
 
 use super::super::comparison::{self, Accept};
+use super::estimate::{self, NODES_MAX, SIMULATED_MAX};
 use super::measure::{self, Case, Kind, Lab};
 use crate::exit::Result;
 
@@ -33,6 +34,14 @@ pub(super) enum Quantity {
     Indirect(Collective, u32, u32),
     /// Allreduce on 128 nodes, time of radix 16 by time of radix 8.
     Radix16,
+    /// By how many percent the estimate is off, of all numbers of nodes that are simulated.
+    Estimate(Kind, Collective),
+    /// The same without units.
+    EstimateWithoutUnits(Kind),
+    /// The estimate for a million nodes, with units.
+    Million(Kind, Collective),
+    /// The same without units.
+    MillionWithoutUnits(Kind),
 }
 
 pub(super) type Row = comparison::Row<Quantity>;
@@ -140,6 +149,39 @@ pub(super) fn all() -> Vec<Row> {
         )
         .predicted("as many hops, and longer chains of units"),
     );
+    rows.extend(estimates());
+    rows
+}
+
+const FOURTH_PORTS: &str = "above 48 nodes the estimate has a level of switches more, and the simulated spine has a port for each leaf, \
+                            whose units have longer chains";
+
+/// Networks of the estimates.
+pub(super) const ESTIMATED: [(&str, Kind); 3] =
+    [("direct", Kind::Direct), ("indirect-8", Kind::Indirect(8)), ("indirect-28", Kind::Indirect(28))];
+/// Collectives of the estimates: those of the paper's equations.
+pub(super) const ESTIMATED_COLLECTIVES: [Collective; 2] = [Collective::Allreduce, Collective::Broadcast];
+
+/// LogGP in closed form, against the simulation of 8 to 512 nodes, and for a million.
+fn estimates() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |id: &str, (name, kind): (&str, Kind), off, million| {
+        let what = "estimate against simulation, 8 B, the worst of 8 to 512 nodes";
+        let row = Row::new(format!("estimate/{id}/{name}"), what, "%", None, Accept::Below(5.0), off);
+        let row = row.predicted("LogGP in closed form gives the time of a message on any number of nodes");
+        rows.push(if kind == Kind::Indirect(8) { row.outside(FOURTH_PORTS) } else { row });
+        let what = format!("estimate for {NODES_MAX} nodes, 8 B");
+        rows.push(Row::new(format!("million/{id}/{name}"), what, "us", None, Accept::Anything, million).computed());
+    };
+    for network in ESTIMATED {
+        let kind = network.1;
+        for collective in ESTIMATED_COLLECTIVES {
+            let (off, million) = (Quantity::Estimate(kind, collective), Quantity::Million(kind, collective));
+            add(collective.name(), network, off, million);
+        }
+        let (off, million) = (Quantity::EstimateWithoutUnits(kind), Quantity::MillionWithoutUnits(kind));
+        add("without-units", network, off, million);
+    }
     rows
 }
 
@@ -225,6 +267,16 @@ fn parts() -> Vec<Row> {
     ]
 }
 
+/// Returns the largest deviation of an estimate from the simulation in percent. `of` returns both.
+fn worst_percent(mut of: impl FnMut(u32) -> Result<(f64, f64)>) -> Result<f64> {
+    let mut worst = 0.0_f64;
+    for nodes in estimate::nodes(SIMULATED_MAX) {
+        let (estimated, simulated) = of(nodes)?;
+        worst = worst.max(100.0 * (estimated / simulated - 1.0).abs());
+    }
+    Ok(worst)
+}
+
 /// Geometric mean.
 fn mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
@@ -263,6 +315,15 @@ impl Quantity {
                 };
                 mean(&SHORT.iter().map(|bytes| ratio(*bytes)).collect::<Result<Vec<f64>>>()?)
             }
+            Quantity::Estimate(kind, collective) => worst_percent(|nodes| {
+                let simulated = lab.last_us(case(kind, nodes, collective, 8))?;
+                Ok((estimate::with_units_us(kind, nodes, collective), simulated))
+            })?,
+            Quantity::EstimateWithoutUnits(kind) => {
+                worst_percent(|nodes| Ok((estimate::without_units_us(kind, nodes), measure::rounds_us(kind, nodes)?)))?
+            }
+            Quantity::Million(kind, collective) => estimate::with_units_us(kind, NODES_MAX, collective),
+            Quantity::MillionWithoutUnits(kind) => estimate::without_units_us(kind, NODES_MAX),
             Quantity::Radix16 => {
                 let mut of = |radix| lab.average_us(case(Kind::Indirect(radix), 128, Collective::Allreduce, 64));
                 of(16)? / of(8)?

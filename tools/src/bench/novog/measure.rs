@@ -3,6 +3,7 @@
 use cmdseq::routing::{CollectiveKind, RoutedCollective, Torus3, Torus3Error, TreeAlgorithm, compile};
 use fpga_select::novog::{LinkTimes, Network, Payload, Profile, Sampling};
 
+use super::fft;
 use super::rows::Quantity;
 use super::wormhole::Improvements;
 use crate::exit::{Exit, Failure, Result};
@@ -25,6 +26,11 @@ enum Pattern {
 pub(super) fn measure(quantity: Quantity, improvements: &mut Improvements) -> Result<f64> {
     match quantity {
         Quantity::Best(size, metric) => improvements.of(size, metric),
+        Quantity::Fft(side, setting) => fft::us(side, setting),
+        Quantity::Jitter(side) => fft::jitter_percent(side),
+        Quantity::Model(system, side, nodes) => Ok(system.fft_us(side, nodes)),
+        Quantity::BestNodes(system, side) => Ok(f64::from(system.best_nodes(side))),
+        Quantity::Dynamics(simulation) => Ok(simulation.us_per_day()),
         Quantity::Link(profile) => Ok(link_ns(&profile())),
         Quantity::Router => {
             let cycles = cycles_to(2)? - cycles_to(1)?;

@@ -1,5 +1,10 @@
 //! `fpgactl bench novo-g`: compares figures of Novo-G#'s links and routers with the mock.
 
+mod area;
+mod cloud;
+mod dynamics;
+mod fft;
+mod figures;
 mod measure;
 mod rows;
 mod wormhole;
@@ -18,5 +23,9 @@ pub(super) fn run(cli: &Cli, arguments: &Novog) -> Result<()> {
     let names = ("novo-g", "Novo-G# on mock cards");
     let mut improvements = wormhole::Improvements::default();
     let measure = |quantity: &rows::Quantity| measure::measure(*quantity, &mut improvements).map(Value::from);
-    Comparison::measure(names, &components, &NOT_REPRODUCED, rows, measure)?.print(cli, arguments.rows.check)
+    let mut comparison = Comparison::measure(names, &components, &NOT_REPRODUCED, rows, measure)?;
+    if let Some(directory) = &arguments.svg {
+        comparison.figures = figures::draw(directory)?;
+    }
+    comparison.print(cli, arguments.rows.check)
 }

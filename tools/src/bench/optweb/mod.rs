@@ -1,5 +1,6 @@
 //! `fpgactl bench optweb`: compares every network figure of the OPTWEB paper with the mock.
 
+mod applications;
 mod figures;
 mod measure;
 mod rows;
@@ -13,6 +14,7 @@ use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::topo::{DragonflySize, dragonflies};
 use crate::units::gbps;
+use applications::{alltoall_ratio, listed_cost};
 use measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use rows::{Curve, NOT_REPRODUCED, Part, Quantity};
 
@@ -105,6 +107,9 @@ fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
             let size = dragonflies(links).into_iter().find(|size| size.groups == groups);
             f64::from(size.map_or(Ok(0), |size| cards_in_reach(&size, links))?)
         }
+        Quantity::Application(application, other) => application.speed_up(other),
+        Quantity::Alltoall(other) => alltoall_ratio(other),
+        Quantity::Cost => listed_cost(),
         Quantity::Curve { .. } | Quantity::StartUpBySize(_) => f64::NAN,
     })
 }

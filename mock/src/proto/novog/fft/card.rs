@@ -57,7 +57,7 @@ struct Peer {
 }
 
 /// A core. It takes and gives one point in a cycle, and its first result comes as many cycles after its first input as a line
-/// has points. Results come in bit-reversed order.
+/// has points. Results come in the order of the line (section 7.2.1).
 #[derive(Debug, Default)]
 struct Core {
     /// From when on it takes the next line.
@@ -84,7 +84,7 @@ pub(super) struct Work<'a> {
 }
 
 /// First and last cycle of a phase, in cycles of the cores; of a corner turn, in cycles of the routers.
-pub(super) type Span = Option<(u64, u64)>;
+pub(crate) type Span = Option<(u64, u64)>;
 
 /// Adds cycles to a span.
 fn extend(span: &mut Span, first: u64, last: u64) {
@@ -152,8 +152,7 @@ impl Card {
         for core in 0..self.cores.len() {
             let Some(running) = self.cores[core].lines.front() else { continue };
             let Some(order) = tick.checked_sub(running.first_at) else { continue };
-            let (axis, bits) = (running.axis, work.mapping.side().ilog2());
-            let slot = (order as u32).reverse_bits() >> (32 - bits);
+            let (axis, slot) = (running.axis, order as u32);
             let place = FftPlace { node: self.node, line: running.line, slot };
             let value = running.values[slot as usize];
             if order + 1 == u64::from(work.mapping.side()) {

@@ -5,6 +5,7 @@
 //! corner turn are counted, as nothing else says that it is complete: links drop what is garbled, without notice.
 
 mod card;
+mod on_cards;
 mod outcome;
 mod packet;
 
@@ -18,7 +19,9 @@ use rustfft::num_complex::Complex32;
 use super::network::{Garbled, LoadError, Network, UserLogic};
 use super::router::{Delivery, Packet};
 use crate::profile::novog::{FftCores, Profile};
+pub(crate) use card::Span;
 use card::{Card, Work};
+pub(crate) use on_cards::{CardsTask, OnCard, run_on_cards};
 pub use outcome::{FftMissing, FftOutcome, FftPhase, FftStall, FftTurn};
 use packet::{Datum, POINTS};
 
@@ -123,32 +126,17 @@ impl Fft3d {
             core_hertz: cores.hertz,
             router_hertz: profile.router_hertz,
         };
-        let mut logic = Logic { cards: self.cards(input), work, next_tick: 0 };
+        let count = cores.count.min(mapping.lines());
+        let point = |node, address: u32| {
+            let place = FftPlace { node, line: address / side, slot: address % side };
+            let [x, y, z] = mapping.point(FftAxis::X, place).map(|one| one as usize);
+            input[x + side as usize * (y + side as usize * z)]
+        };
+        let cards = cards(*mapping, count, &self.transfers, &self.starts, point);
+        let mut logic = Logic { cards, work, next_tick: 0 };
         let network = self.network.run_with(&mut logic).ok_or(LoadError::Nothing)?;
         let expected = [0, 1].map(|turn| self.expected(turn));
         Ok(outcome::gather(&logic.work, expected, &logic.cards, network)?)
-    }
-
-    /// Returns the cards with their input, before the first cycle.
-    fn cards(&self, input: &[Complex32]) -> Vec<Card> {
-        let (mapping, side) = (self.mapping, self.mapping.side());
-        let count = self.cores.count.min(mapping.lines());
-        let mut cards: Vec<Card> = (0..mapping.torus().nodes()).map(|node| Card::new(mapping, node, count)).collect();
-        for (turn, (transfers, starts)) in self.transfers.iter().zip(&self.starts).enumerate() {
-            for (one, (index, input)) in transfers.iter().zip(starts) {
-                cards[one.from as usize].add_peer(turn, one.to, one.points, *index, *input);
-            }
-        }
-        // Line by line, so that the cores start them in this order.
-        for (node, card) in (0..).zip(&mut cards) {
-            for address in 0..mapping.points() {
-                let place = FftPlace { node, line: address / side, slot: address % side };
-                let [x, y, z] = mapping.point(FftAxis::X, place).map(|one| one as usize);
-                let value = input[x + side as usize * (y + side as usize * z)];
-                card.store(side, FftAxis::X, Datum { address, value });
-            }
-        }
-        cards
     }
 
     /// Returns the packets that each card gets in a corner turn.
@@ -159,6 +147,30 @@ impl Fft3d {
         }
         expected
     }
+}
+
+/// Returns the cards before the first cycle, with `count` cores each. `starts` says where the packets of each transfer enter the
+/// network: index, and input of the router. `point` gives the point of a node at an address of its memory.
+fn cards(
+    mapping: FftMapping,
+    count: u32,
+    transfers: &[Vec<FftTransfer>; 2],
+    starts: &[Vec<(u16, usize)>; 2],
+    point: impl Fn(u32, u32) -> Complex32,
+) -> Vec<Card> {
+    let mut cards: Vec<Card> = (0..mapping.torus().nodes()).map(|node| Card::new(mapping, node, count)).collect();
+    for (turn, (transfers, starts)) in transfers.iter().zip(starts).enumerate() {
+        for (one, (index, input)) in transfers.iter().zip(starts) {
+            cards[one.from as usize].add_peer(turn, one.to, one.points, *index, *input);
+        }
+    }
+    // Line by line, so that the cores start them in this order.
+    for (node, card) in (0..).zip(&mut cards) {
+        for address in 0..mapping.points() {
+            card.store(mapping.side(), FftAxis::X, Datum { address, value: point(node, address) });
+        }
+    }
+    cards
 }
 
 /// Returns where the packets of each collective start: index, and first port.

@@ -3,12 +3,13 @@
 //! A point is two single-precision numbers, and the address in the receiver's memory. The first three words of a packet are the
 //! numbers. The fourth has the addresses, 21 bits each, the first one lowest, and the turn in its highest bit.
 
+use cmdseq::routing::FftMapping;
 use rustfft::num_complex::Complex32;
 
 use crate::proto::novog::router::Payload;
 
 /// Points of a packet.
-pub(super) const POINTS: usize = 3;
+pub(super) const POINTS: usize = FftMapping::PACKET_POINTS as usize;
 /// Bits of an address.
 const ADDRESS_BITS: usize = 21;
 /// Points that addresses reach.

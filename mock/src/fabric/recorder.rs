@@ -1,4 +1,4 @@
-//! An endpoint that only records: the driver's accesses to a card, without the card's work.
+//! An endpoint that counts what a host does to a card, with the card's work or without.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,271 @@
+//! `fpgactl mem`: reads, writes, fills and tests the memory of a card.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use fpga_driver::xdma::{Completion, Engine};
+use fpga_driver::{Card, Error, xdma};
+use fpga_hal::Function;
+use fpga_select::{Kind, Selector};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::atomic_file::AtomicFile;
+use crate::cli::{Cli, Mem, MemFill, MemRead, MemTest, MemWrite};
+use crate::data::pattern;
+use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::Interrupt;
+use crate::{cards, input_file, output};
+
+/// Bytes that are moved at once.
+const CHUNK: u64 = 4 << 20;
+/// Most bytes that are printed.
+const PRINTED_MAX: u64 = 64 << 10;
+/// Bytes of a printed line.
+const LINE: usize = 16;
+
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Printed<'a> {
+    schema: &'static str,
+    selector: &'a str,
+    kind: &'static str,
+    mock: bool,
+    /// `read`, `write`, `fill` or `test`.
+    action: &'static str,
+    address: u64,
+    bytes: u64,
+    /// The file that was written or read.
+    file: Option<String>,
+    /// The bytes that were read, in hexadecimal digits, if they went to no file.
+    hex: Option<String>,
+}
+
+/// What moves bytes to and from card memory.
+enum Memory {
+    /// The card, by the fastest way that it has.
+    Card(Box<Card>),
+    /// A DMA engine of a card without a sequencer.
+    Engine(Box<Engine>),
+}
+
+impl Memory {
+    fn open(function: &Function) -> Result<Self> {
+        let no_sequencer = match Card::open(function.clone()) {
+            Ok(card) => return Ok(Memory::Card(Box::new(card))),
+            Err(error @ Error::NoSequencer { .. }) => error,
+            Err(error) => return Err(error.into()),
+        };
+        match Engine::open(function.clone(), Completion::Poll) {
+            Ok(engine) => Ok(Memory::Engine(Box::new(engine))),
+            Err(xdma::Error::NoEngine { .. }) => Err(no_sequencer.into()),
+            Err(error) => Err(Error::from(error).into()),
+        }
+    }
+
+    fn read(&mut self, address: u64, data: &mut [u8]) -> std::result::Result<(), Error> {
+        match self {
+            Memory::Card(card) => card.read_memory(address, data),
+            Memory::Engine(engine) => engine.read(address, data).map_err(Error::from),
+        }
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> std::result::Result<(), Error> {
+        match self {
+            Memory::Card(card) => card.write_memory(address, data),
+            Memory::Engine(engine) => engine.write(address, data).map_err(Error::from),
+        }
+    }
+
+    /// Returns whether the card says that it is a model; `None` if it says nothing.
+    fn is_mock(&self) -> Option<bool> {
+        match self {
+            Memory::Card(card) => Some(card.is_mock()),
+            Memory::Engine(_) => None,
+        }
+    }
+}
+
+/// What to do, with its files open.
+enum Work<'a> {
+    Print,
+    Save(AtomicFile, &'a Path),
+    Write(File, &'a Path),
+    Fill(u64),
+    Test(u64),
+}
+
+impl<'a> Work<'a> {
+    /// Opens the files before the card, which opening resets. Returns the work, and its bytes of card memory.
+    fn prepare(arguments: &'a Mem) -> Result<(Self, u64)> {
+        Ok(match arguments {
+            Mem::Read(MemRead { range, output: Some(path) }) => {
+                (Work::Save(AtomicFile::create(path)?, path), range.bytes)
+            }
+            Mem::Read(MemRead { range, output: None }) if range.bytes > PRINTED_MAX => {
+                let what =
+                    format!("{} bytes are too many to print: at most {PRINTED_MAX}; use --output FILE", range.bytes);
+                return Err(Failure::usage(what));
+            }
+            Mem::Read(MemRead { range, output: None }) => (Work::Print, range.bytes),
+            Mem::Write(MemWrite { file: path, .. }) => {
+                let (file, metadata) = input_file::open(path)?;
+                (Work::Write(file, path), metadata.len())
+            }
+            Mem::Fill(MemFill { range, pattern }) => (Work::Fill(*pattern), range.bytes),
+            Mem::Test(MemTest { range, seed }) => (Work::Test(*seed), range.bytes),
+        })
+    }
+
+    fn action(&self) -> &'static str {
+        match self {
+            Work::Print | Work::Save(..) => "read",
+            Work::Write(..) => "write",
+            Work::Fill(_) => "fill",
+            Work::Test(_) => "test",
+        }
+    }
+
+    fn path(&self) -> Option<String> {
+        match self {
+            Work::Save(_, path) | Work::Write(_, path) => Some(path.display().to_string()),
+            Work::Print | Work::Fill(_) | Work::Test(_) => None,
+        }
+    }
+
+    /// Does it, a chunk at a time. Returns the bytes to print.
+    fn run(&mut self, memory: &mut Memory, (address, bytes): (u64, u64), interrupt: &Interrupt) -> Result<Vec<u8>> {
+        let mut printed = Vec::new();
+        let mut at = 0;
+        while at < bytes {
+            interrupt.check()?;
+            let mut data = vec![0; CHUNK.min(bytes - at) as usize];
+            let place = address.checked_add(at).filter(|place| place.checked_add(data.len() as u64).is_some());
+            let Some(place) = place else {
+                return Err(Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")));
+            };
+            match self {
+                Work::Print => {
+                    memory.read(place, &mut data)?;
+                    printed.extend(&data);
+                }
+                Work::Save(file, _) => {
+                    memory.read(place, &mut data)?;
+                    file.append(&data)?;
+                }
+                Work::Write(file, path) => {
+                    file.read_exact(&mut data).map_err(|error| Failure::file(path, &error))?;
+                    memory.write(place, &data)?;
+                }
+                Work::Fill(pattern) => {
+                    let bytes = pattern.to_le_bytes();
+                    // Chunks are whole patterns.
+                    data.iter_mut().zip(bytes.iter().cycle()).for_each(|(byte, of)| *byte = *of);
+                    memory.write(place, &data)?;
+                }
+                Work::Test(seed) => {
+                    let mut saved = data.clone();
+                    memory.read(place, &mut saved)?;
+                    pattern(*seed, 0, at, &mut data);
+                    let tested = written_and_read(memory, place, &data);
+                    memory.write(place, &saved)?;
+                    tested?;
+                }
+            }
+            at += data.len() as u64;
+        }
+        Ok(printed)
+    }
+
+    /// Completes the output file.
+    fn finish(self) -> Result<()> {
+        match self {
+            Work::Save(file, _) => file.commit(),
+            Work::Print | Work::Write(..) | Work::Fill(_) | Work::Test(_) => Ok(()),
+        }
+    }
+}
+
+/// Writes data, and compares what is read back.
+fn written_and_read(memory: &mut Memory, address: u64, data: &[u8]) -> Result<()> {
+    memory.write(address, data)?;
+    let mut back = vec![0; data.len()];
+    memory.read(address, &mut back)?;
+    match data.iter().zip(&back).position(|(wrote, read)| wrote != read) {
+        None => Ok(()),
+        Some(place) => {
+            let (wrote, read, at) = (data[place], back[place], address + place as u64);
+            let what = format!("wrong data at card address {at:#x}: wrote {wrote:#04x}, read {read:#04x}");
+            Err(Failure::new(Exit::Verification, what))
+        }
+    }
+}
+
+pub(crate) fn run(cli: &Cli, arguments: &Mem) -> Result<()> {
+    let place = arguments.place();
+    let interrupt = Interrupt::listen_until_restored()?;
+    let selector = Selector::parse(&place.card)?;
+    let (mut work, bytes) = Work::prepare(arguments)?;
+    let selection = selector.open()?;
+    let mut memory = Memory::open(cards::single(&selection)?)?;
+    let data = work.run(&mut memory, (place.address, bytes), &interrupt)?;
+    let is_print = matches!(work, Work::Print);
+    let printed = Printed {
+        schema: "fpgactl.mem/1",
+        selector: &place.card,
+        kind: selector.kind().name(),
+        // No socket leads to hardware.
+        mock: selector.kind() != Kind::Vfio || memory.is_mock() == Some(true),
+        action: work.action(),
+        address: place.address,
+        bytes,
+        file: work.path(),
+        hex: is_print.then(|| digits(&data)),
+    };
+    work.finish()?;
+    match (cli.json, is_print) {
+        (true, _) => output::json(&printed),
+        (false, true) => output::write(dump(place.address, &data).as_bytes()),
+        (false, false) => output::write(done(&printed).as_bytes()),
+    }
+}
+
+fn digits(data: &[u8]) -> String {
+    data.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns lines of address, bytes, and those that are printable.
+fn dump(address: u64, data: &[u8]) -> String {
+    let mut text = String::new();
+    for (line, place) in data.chunks(LINE).zip((address..).step_by(LINE)) {
+        let bytes: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let shown = |byte: &u8| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' };
+        let _ = writeln!(text, "{place:012x}  {:<47}  {}", bytes.join(" "), line.iter().map(shown).collect::<String>());
+    }
+    text
+}
+
+fn done(printed: &Printed<'_>) -> String {
+    let Printed { action, address, bytes, file, .. } = printed;
+    let what = match (*action, file) {
+        ("read", Some(file)) => format!("written to {file}"),
+        ("write", Some(file)) => format!("written from {file}"),
+        ("test", _) => "written, read back and restored".to_owned(),
+        _ => "filled".to_owned(),
+    };
+    format!("{bytes} bytes at {address:#x}: {what}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn lines_have_sixteen_bytes_and_what_is_printable() {
+        assert_eq!(
+            super::dump(0xfff8, b"0123456789abcdef\n\xff"),
+            "00000000fff8  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\
+             000000010008  0a ff                                            ..\n"
+        );
+        assert_eq!(super::dump(0, b""), "");
+    }
+}
