@@ -29,7 +29,7 @@ pub(crate) fn leaders(seats: &[Seat], in_rank_order: bool) -> Result<Vec<u32>, R
             return Some(rank as u32);
         }
         let found = if in_rank_order {
-            owners(seat.host).filter(|owner| *owner < rank).next_back().or_else(|| owners(seat.host).next())
+            owners(seat.host).rfind(|owner| *owner < rank).or_else(|| owners(seat.host).next())
         } else {
             let before = seats[..rank].iter().filter(|one| one.host == seat.host && !one.has_card).count();
             let count = owners(seat.host).count();
