@@ -3,9 +3,9 @@
 //! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and the phits that one port has to take after
 //! another are k G. Os and Or are the caller's: they are times of a processor.
 //!
-//! If all pieces of a block take the same steps, one piece stands for all, and occupies an output for as long as all do. Forms whose
-//! steps change from piece to piece ([`Call::period`]) load other outputs with each piece, so pieces are followed one by one; of
-//! long blocks only the first ones, and what the second half of these adds goes on.
+//! Pieces of blocks are followed one by one, if they are not too many. Else, if all pieces of a block take the same steps, one piece
+//! stands for all, and occupies an output for as long as all do. Forms whose steps change from piece to piece ([`Call::period`]) load
+//! other outputs with each piece: the first ones are followed, and what the second half of these adds goes on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -274,11 +274,17 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
 /// Returns when each rank has sent and got the data of a checked call, whose ranks have it at the processor at `begins`.
 pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &[u64]) -> Outcome<()> {
     let of = |pieces| Model::new(network, call, nodes, pieces, |_| ()).run(begins, |_, _| ());
-    let (period, chunks) = (call.period(nodes.len() as u32), call.chunks());
+    let (size, chunks) = (nodes.len() as u32, call.chunks());
+    let blocks = (0..size).map(|rank| call.inputs(rank, size).end.max(call.outputs(rank, size).end)).max().unwrap_or(1);
+    let most = FOLLOWED / (size * blocks).max(1);
+    if chunks <= 2 * most {
+        return of(Pieces::First(chunks));
+    }
+    let period = call.period(size);
     if period == 1 {
         return of(Pieces::Alike);
     }
-    let few = (FOLLOWED / nodes.len().max(1) as u32).clamp(period, FOLLOWED_MAX).next_multiple_of(period);
+    let few = most.clamp(period, FOLLOWED_MAX.max(period)).next_multiple_of(period);
     if chunks <= 2 * few {
         return of(Pieces::First(chunks));
     }
@@ -295,7 +301,7 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     Outcome { sent_ps, got_ps, ..two }
 }
 
-/// Pieces that are followed one by one, times ranks; and the most of them.
+/// Pieces that are followed one by one, times ranks and blocks; and the most pieces.
 const FOLLOWED: u32 = 1 << 13;
 const FOLLOWED_MAX: u32 = 256;
 

@@ -81,13 +81,14 @@ pub(crate) fn mpi_fpga(shape: Shape) -> Capabilities {
         forms(collective).iter().fold(0, |bits, form| bits | SwitchUnits::bit(collective, *form))
     };
     let reductions = [Reduction::Sum, Reduction::Min, Reduction::Max, Reduction::And, Reduction::Or, Reduction::Xor];
-    let floats = [Element::F16, Element::Bf16];
-    let elements = Element::ALL.iter().filter(|one| !floats.contains(one));
+    let integers =
+        [Element::I8, Element::U8, Element::I16, Element::U16, Element::I32, Element::U32, Element::I64, Element::U64];
+    let elements = integers.iter().chain(&[Element::F32, Element::F64]);
     Capabilities {
         clock_khz: 250_000,
         memory_bytes: 32 << 30,
         memory_channels: 4,
-        stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(16)))) >> 20 << 20,
+        stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(2)))) >> 20 << 20,
         extrapolated: nodes > 128,
         switch: Some(SwitchUnits {
             collectives: switch::Collective::ALL.into_iter().fold(0, |all, collective| all | bits(collective)),

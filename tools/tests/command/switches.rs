@@ -10,7 +10,7 @@ fn info_lists_what_the_switches_compute() {
     let line =
         |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
     assert!(line("in the switches").contains("allreduce (tree), broadcast (tree)"), "{text}");
-    let of = |selector: &str| json(&["info", "--cards", selector, "--json"])["capabilities"]["switch"].clone();
+    let of = |selector: &str| json(&["info", "--cards", selector])["capabilities"]["switch"].clone();
     let switch = of("mock:mpi-fpga:2x2x2");
     let allreduce = switch["collectives"].as_array().unwrap().iter().find(|one| one["operation"] == "allreduce");
     assert_eq!(allreduce.unwrap()["forms"], serde_json::json!(["tree", "doubling", "halving"]));
@@ -23,7 +23,7 @@ fn info_lists_what_the_switches_compute() {
 #[test]
 fn the_terms_of_a_plan_for_switches_add_up_to_its_arrival() {
     let plan = |more: &[&str]| {
-        let plan = ["plan", "allreduce", "--bytes", "4KiB", "--dtype", "f32", "--op", "sum", "--json", "--explain"];
+        let plan = ["plan", "allreduce", "--bytes", "4KiB", "--dtype", "f32", "--op", "sum", "--explain"];
         json(&[&plan[..], more].concat())
     };
     let found = plan(&["--cards", CARDS]);
