@@ -166,7 +166,7 @@ fn descriptor_bypass_is_named_and_reaches_host_memory() {
         let cards = format!("mock:alveo-xdma:4+{option}+bypass");
         stdout(&["coll", "allgather", "--bytes", "100KiB", "--cards", &cards]);
     }
-    let output = run(&["coll", "barrier", "--cards", "mock:alveo-xdma:2+bypass+unanswered=0@1"]);
+    let output = run(&["coll", "barrier", "--cards", "mock:alveo-xdma:2+bypass+unanswered=0@0"]);
     assert!(matches!(output.status.code(), Some(1 | 5 | 6)), "{output:?}");
 }
 
