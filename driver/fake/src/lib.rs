@@ -152,8 +152,8 @@ impl Fake {
             (0x020, 0x5145_5346),
             (0x024, 0x0001_0000),
             (0x028, 1),
-            // Rings in host memory or in card memory, as the host likes, and resident programs.
-            (0x02c, 0x103),
+            // Rings in host memory or in card memory, as the host likes, and resident programs; a model.
+            (0x02c, 0x4_0103),
             (0x030, 200_000),
             (0x034, node),
             (0x038, nodes),
