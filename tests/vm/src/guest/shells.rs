@@ -89,11 +89,12 @@ fn each_part_of_a_stratix_card_is_tested(guest: &Guest) {
 /// The commands for one card, by hand.
 fn commands_by_hand(guest: &Guest, user: User, card: &PciFunction) {
     let card = format!("vfio:{}", card.address);
-    for words in [
-        &["info", "--cards", &card][..],
-        &["reg", &card, "MAGIC"],
-        &["mem", "test", &card, "0x10001", "5MiB"],
-        &["reset", &card],
+    for (user, words) in [
+        (user, &["info", "--cards", &card][..]),
+        (user, &["reg", &card, "MAGIC"]),
+        (user, &["mem", "test", &card, "0x10001", "5MiB"]),
+        // The kernel's own reset, which is root's.
+        (User::Root, &["reset", &card]),
     ] {
         let output = run(user, &[&["fpgactl"], words].concat(), BOUND).good().stdout;
         guest.log(format!("{}: {}", words.join(" "), output.lines().next().unwrap_or_default()));
