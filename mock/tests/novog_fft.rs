@@ -1,6 +1,6 @@
 //! 3-D FFTs on mock cards of Novo-G#: results are those of a direct transform, whatever the timing, and a lost packet is found.
 
-use std::f64::consts::TAU;
+mod direct_transform;
 
 use cmdseq::routing::{FftAxis, FftMapping, Torus3, VerifyError};
 use fpga_mock::noise::Dice;
@@ -8,6 +8,8 @@ use fpga_mock::novog::{
     Complex32, Fft3d, FftCores, FftError, FftOutcome, FftStall, Garbled, LoadError, Profile, Sampling,
 };
 use proptest::prelude::*;
+
+use crate::direct_transform::{Point, bound, distance};
 
 fn mapping(side: u32, cards: u32) -> FftMapping {
     FftMapping::new(side, Torus3::new([cards; 3]).unwrap()).unwrap()
@@ -24,31 +26,8 @@ fn random(side: u32, seed: u64) -> Vec<Complex32> {
     (0..side.pow(3)).map(|_| Complex32 { re: number(), im: number() }).collect()
 }
 
-/// The transform by its definition, axis by axis, in double precision: (re, im).
-fn direct(side: usize, input: &[Complex32]) -> Vec<(f64, f64)> {
-    let roots: Vec<(f64, f64)> = (0..side).map(|k| (-TAU * k as f64 / side as f64).sin_cos()).collect();
-    let mut values: Vec<(f64, f64)> = input.iter().map(|one| (one.re.into(), one.im.into())).collect();
-    for stride in [side * side, side, 1] {
-        let one = |at: usize| {
-            let (k, first) = (at / stride % side, at - at / stride % side * stride);
-            (0..side).fold((0.0, 0.0), |(re, im), i| {
-                let ((sin, cos), (x, y)) = (roots[i * k % side], values[first + i * stride]);
-                (re + x * cos - y * sin, im + x * sin + y * cos)
-            })
-        };
-        values = (0..values.len()).map(one).collect();
-    }
-    values
-}
-
-/// Returns the error in the 2-norm, relative to the result, and the bound of Higham's theorem 24.2 for single precision and
-/// twiddle factors that are rounded: log2(points) (u + 4 (sqrt(2) + u) u), with the factor 1 / (1 - x) left out.
-fn error(side: u32, output: &[Complex32], right: &[(f64, f64)]) -> (f64, f64) {
-    let square = |re: f64, im: f64| re * re + im * im;
-    let off: f64 = output.iter().zip(right).map(|(a, b)| square(f64::from(a.re) - b.0, f64::from(a.im) - b.1)).sum();
-    let norm: f64 = right.iter().map(|b| square(b.0, b.1)).sum();
-    let unit = f64::from(f32::EPSILON) / 2.0;
-    (off.sqrt() / norm.sqrt(), f64::from(3 * side.ilog2()) * unit * (1.0 + 4.0 * 2_f64.sqrt()))
+fn points(values: &[Complex32]) -> Vec<Point> {
+    values.iter().map(|one| (one.re.into(), one.im.into())).collect()
 }
 
 #[test]
@@ -57,7 +36,8 @@ fn results_are_those_of_a_direct_transform() {
     for (side, cards) in [(16, 2), (16, 4), (32, 2), (32, 4), (32, 8), (64, 4)] {
         let input = random(side, u64::from(side + cards));
         let outcome = fft(side, cards).run(&input).unwrap();
-        let (off, most) = error(side, &outcome.output, &direct(side as usize, &input));
+        let off = distance(side as usize, points(&input), &points(&outcome.output));
+        let most = bound(side);
         assert!(off < most, "{side} on {cards}: {off} of {most}");
         assert!(off > 0.0, "single precision rounds");
         for turn in &outcome.turns {

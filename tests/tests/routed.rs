@@ -1,7 +1,9 @@
 //! Cards of Novo-G# on a bus: collectives over their links, tables that a host loads into their routers, transforms on them.
 #![forbid(unsafe_code)]
 
-use std::f64::consts::TAU;
+#[path = "../../mock/tests/direct_transform/mod.rs"]
+mod direct_transform;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +24,8 @@ use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
 use fpga_tests::run::open;
 use fpga_tests::sweep::Sweep;
+
+use crate::direct_transform::{Point, bound, distance};
 
 /// Where the blocks of a card are.
 const ROUTER: u64 = 0x2000;
@@ -222,34 +226,9 @@ fn random(side: usize, seed: u64) -> Vec<u8> {
     (0..2 * side.pow(3)).flat_map(number).collect()
 }
 
-fn points(bytes: &[u8]) -> Vec<(f64, f64)> {
+fn points(bytes: &[u8]) -> Vec<Point> {
     let number = |bytes: &[u8]| f64::from(f32::from_le_bytes(bytes.try_into().unwrap()));
     bytes.chunks_exact(8).map(|point| (number(&point[..4]), number(&point[4..]))).collect()
-}
-
-/// Returns the distance from the transform by its definition, axis by axis in double precision, relative to that.
-fn distance(side: usize, input: &[u8], output: &[u8]) -> f64 {
-    let roots: Vec<(f64, f64)> = (0..side).map(|k| (-TAU * k as f64 / side as f64).sin_cos()).collect();
-    let mut values = points(input);
-    for stride in [side * side, side, 1] {
-        let one = |at: usize| {
-            let (k, first) = (at / stride % side, at - at / stride % side * stride);
-            (0..side).fold((0.0, 0.0), |(re, im), i| {
-                let ((sin, cos), (x, y)) = (roots[i * k % side], values[first + i * stride]);
-                (re + x * cos - y * sin, im + x * sin + y * cos)
-            })
-        };
-        values = (0..values.len()).map(one).collect();
-    }
-    let square = |(re, im): (f64, f64)| re * re + im * im;
-    let off: f64 = points(output).iter().zip(&values).map(|(a, b)| square((a.0 - b.0, a.1 - b.1))).sum();
-    (off / values.iter().map(|one| square(*one)).sum::<f64>()).sqrt()
-}
-
-/// The largest relative error of single precision (Higham, theorem 24.2), with rounded factors.
-fn bound(side: u32) -> f64 {
-    let unit = f64::from(f32::EPSILON) / 2.0;
-    f64::from(3 * side.ilog2()) * unit * (1.0 + 4.0 * 2_f64.sqrt())
 }
 
 fn transform(cluster: &mut Cluster, side: u32, timeout: Duration, input: &[u8]) -> Result<Transformed, Error> {
@@ -270,7 +249,7 @@ fn transforms_are_those_of_the_definition() {
         for run in 0..2 {
             let input = random(side as usize, seed() + run);
             let done = transform(&mut cluster, side, SECONDS, &input).unwrap();
-            let off = distance(side as usize, &input, &done.output);
+            let off = distance(side as usize, points(&input), &points(&done.output));
             assert!(off > 0.0 && off < bound(side), "{side} on {shape}: {off}");
             for turn in &done.turns {
                 assert!(turn.seen == turn.expected && turn.expected.iter().all(|packets| *packets > 0));
@@ -305,7 +284,7 @@ fn a_dropped_packet_is_named_and_the_next_transform_is_right() {
         let error = network.load(&some(torus, 1)).unwrap_err();
         assert!(matches!(&error, Error::NotCommitted { why } if why.contains("has not ended a run")), "{error}");
         let done = transform(&mut cluster, 32, SECONDS, &input).unwrap();
-        assert!(distance(32, &input, &done.output) < bound(32));
+        assert!(distance(32, points(&input), &points(&done.output)) < bound(32));
     }
 }
 

@@ -4,17 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cmdseq::routing::Torus;
-use fpga_hal::{BarIndex, Claim, Domain, Function, Interrupt, InterruptKind, Window};
+use fpga_hal::{Claim, Domain, Function, Interrupt, InterruptKind};
 use fpga_regs::bits::ChannelStatus;
 use fpga_regs::channel::{self as registers, end, slot};
 use fpga_regs::feature_list::CHANNEL_GUID;
-use fpga_regs::pci;
 
 use crate::channel::error::{Error, Result};
 use crate::deadline::Deadline;
 use crate::error::Error as CardError;
-use crate::feature_list;
-use crate::sequencer::block::{ALL_ONES, bus_error};
+use crate::sequencer::block::bus_error;
+use crate::sequencer::listed::{Kind, ListedBlock, Unlisted};
+
+const KIND: Kind = Kind {
+    guid: CHANNEL_GUID,
+    bytes: registers::BLOCK_BYTES,
+    magic: (registers::MAGIC, registers::MAGIC_VALUE),
+    version: (registers::VERSION, registers::VERSION_VALUE, "version of the channel registers"),
+};
 
 /// Time limit for a block to accept commands after a reset.
 const READY: Duration = Duration::from_secs(1);
@@ -43,8 +49,7 @@ pub(super) struct Limits {
 /// One card with a channel block, held by this process.
 #[derive(Debug)]
 pub(super) struct Card {
-    window: Window,
-    name: Arc<str>,
+    pub(super) block: ListedBlock,
     pub(super) node: u32,
     pub(super) torus: Torus,
     pub(super) limits: Limits,
@@ -68,20 +73,15 @@ impl Card {
         let bus = |error| bus_error(&name, error);
         let missing = |looked: String| Error::NoChannels { name: name.to_string(), looked };
         let claim = function.claim().map_err(bus)?;
-        let Some(bar) = BarIndex::new(pci::REGISTERS_BAR) else { unreachable!("a constant below 6") };
-        let window = function.window(bar).map_err(|error| match error {
-            fpga_hal::Error::NoBar { .. } => missing(error.to_string()),
-            error => bus(error).into(),
+        let block = ListedBlock::find(&function, &KIND).map_err(|why| match why {
+            Unlisted::Missing(looked) => missing(looked),
+            Unlisted::Other(magic) => {
+                missing(format!("the block with its GUID begins with {magic:#010x} and not with CHAN"))
+            }
+            Unlisted::Card(error) => error.into(),
         })?;
-        let offset =
-            feature_list::find_block(&window, CHANNEL_GUID, registers::BLOCK_BYTES).map_err(|error| match error {
-                feature_list::Error::List(looked) => missing(looked),
-                feature_list::Error::Bus(error) => bus(error).into(),
-            })?;
-        let window = window.slice(offset, u64::from(registers::BLOCK_BYTES)).map_err(bus)?;
         let mut card = Card {
-            window,
-            name: Arc::clone(&name),
+            block,
             node: 0,
             torus: smallest_torus(),
             limits: Limits { ends: 0, word_bytes: 0, slot_bytes: 0, slots: 0 },
@@ -100,7 +100,7 @@ impl Card {
         let vectors = card.function.vectors(InterruptKind::Msix).map_err(bus)?;
         let usable = card.limits.ends.min(vectors.into());
         if usable == 0 {
-            return Err(card.bad("MSI-X message control", 0, "at least one vector").into());
+            return Err(card.block.bad("MSI-X message control", 0, "at least one vector").into());
         }
         let interrupts = card.function.enable_interrupts_of(InterruptKind::Msix, usable as u16).map_err(bus)?;
         let free = (0..).zip(interrupts).map(|(index, interrupt)| FreeEnd { index, interrupt });
@@ -112,40 +112,31 @@ impl Card {
 
     /// Reads and checks what the card says of itself.
     fn describe(&mut self) -> Result<()> {
-        let magic = self.read_present(registers::MAGIC)?;
-        if magic != registers::MAGIC_VALUE {
-            let looked = format!("the block with its GUID begins with {magic:#010x} and not with CHAN");
-            return Err(Error::NoChannels { name: self.name.to_string(), looked });
-        }
-        let (found, known) = (self.read_present(registers::VERSION)?, registers::VERSION_VALUE);
-        if found >> 16 != known >> 16 {
-            let (name, what) = (self.name.to_string(), "version of the channel registers");
-            return Err(CardError::Version { name, what, found, known }.into());
-        }
-        let columns = self.checked("COLUMNS", registers::COLUMNS, "1 to 16", |columns| (1..=16).contains(&columns))?;
-        let rows = self.checked("ROWS", registers::ROWS, "1 to 16, and at least two cards", |rows| {
+        let block = &self.block;
+        let columns = block.checked("COLUMNS", registers::COLUMNS, "1 to 16", |columns| (1..=16).contains(&columns))?;
+        let rows = block.checked("ROWS", registers::ROWS, "1 to 16, and at least two cards", |rows| {
             Torus::new(columns, rows).is_ok()
         })?;
         self.torus = Torus::new(columns, rows).unwrap_or(self.torus);
         let nodes = self.torus.nodes();
-        self.node = self.checked("NODE", registers::NODE, "a node of the torus", |node| node < nodes)?;
+        self.node = block.checked("NODE", registers::NODE, "a node of the torus", |node| node < nodes)?;
         let ports = self.torus.cables().ports() as u32 + 1;
-        self.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
+        block.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
         let (max, is_power) = (end::MAX, |value: u32, least: u32| value.is_power_of_two() && value >= least);
         self.limits = Limits {
-            ends: self.checked("ENDS", registers::ENDS, "1 to 56", |ends| (1..=max).contains(&ends))?,
-            word_bytes: self
+            ends: block.checked("ENDS", registers::ENDS, "1 to 56", |ends| (1..=max).contains(&ends))?,
+            word_bytes: block
                 .checked("WORD_BYTES_MAX", registers::WORD_BYTES_MAX, "1 to 64", |word| (1..=64).contains(&word))?,
-            slot_bytes: self
+            slot_bytes: block
                 .checked("SLOT_BYTES_MAX", registers::SLOT_BYTES_MAX, "a power of two from 128", |slot| {
                     is_power(slot, 2 * slot::BYTES_MIN)
                 })?
                 .min(SLOT_BYTES_MAX),
-            slots: self
+            slots: block
                 .checked("SLOTS_MAX", registers::SLOTS_MAX, "a power of two from 2", |slots| is_power(slots, 2))?
                 .min(SLOTS_MAX),
         };
-        let bits = self.checked("DMA_BITS", registers::DMA_BITS, "12 to 64", |bits| (12..=64).contains(&bits))?;
+        let bits = block.checked("DMA_BITS", registers::DMA_BITS, "12 to 64", |bits| (12..=64).contains(&bits))?;
         self.function.limit_dma_bits(bits as u8);
         Ok(())
     }
@@ -162,16 +153,16 @@ impl Card {
     }
 
     pub(super) fn status(&self) -> Result<ChannelStatus> {
-        Ok(ChannelStatus::from_bits_retain(self.read_present(registers::STATUS)?))
+        Ok(ChannelStatus::from_bits_retain(self.block.read_present(registers::STATUS)?))
     }
 
     /// Disables an end. Returns whether the card certainly leaves the end's host memory alone.
     pub(super) fn disable(&self, index: u32) -> Result<bool> {
         let enable = end::base(index) + end::ENABLE;
-        self.write(enable, 0)?;
+        self.block.write(enable, 0)?;
         let deadline = Deadline::after(QUIET);
         // What the card wrote before it answers is in host memory: on PCIe a read's completion passes no write.
-        while self.read_present(enable)? & 1 != 0 {
+        while self.block.read_present(enable)? & 1 != 0 {
             if deadline.left().is_zero() {
                 return Ok(false);
             }
@@ -185,60 +176,16 @@ impl Card {
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.name
+        self.block.name()
     }
 
     pub(super) fn domain(&self) -> &Domain {
         self.function.domain()
     }
 
-    pub(super) fn is_removed(&self) -> bool {
-        self.function.is_removed()
-    }
-
-    /// Converts an error of the bus.
-    #[cold]
-    pub(super) fn bus(&self, error: fpga_hal::Error) -> Error {
-        bus_error(&self.name, error).into()
-    }
-
-    #[inline]
-    pub(super) fn write(&self, register: u32, value: u32) -> Result<()> {
-        self.window.write_u32(u64::from(register), value).map_err(|error| self.bus(error))
-    }
-
-    pub(super) fn read(&self, register: u32) -> Result<u32> {
-        self.window.read_u32(u64::from(register)).map_err(|error| self.bus(error))
-    }
-
-    /// Reads a register that never holds all-ones.
-    pub(super) fn read_present(&self, register: u32) -> Result<u32> {
-        let name = || self.name.to_string();
-        match self.read(register)? {
-            ALL_ONES if self.is_removed() => Err(CardError::Removed { name: name() }.into()),
-            ALL_ONES => Err(CardError::AllOnes { name: name(), register: register.into() }.into()),
-            value => Ok(value),
-        }
-    }
-
-    fn checked(
-        &self,
-        name: &'static str,
-        register: u32,
-        expected: &'static str,
-        is_valid: impl FnOnce(u32) -> bool,
-    ) -> Result<u32> {
-        let value = self.read_present(register)?;
-        if is_valid(value) { Ok(value) } else { Err(self.bad(name, value, expected).into()) }
-    }
-
-    fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> CardError {
-        CardError::BadCapability { name: self.name.to_string(), register, value, expected }
-    }
-
     fn timeout(&self, what: &str, waited: Duration) -> CardError {
         CardError::Timeout {
-            what: format!("{what} on {}", self.name),
+            what: format!("{what} on {}", self.name()),
             node: Some(self.node),
             rank: None,
             instruction: None,

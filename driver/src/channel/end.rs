@@ -59,7 +59,7 @@ impl End {
     pub(super) fn open(card: &Arc<Card>, peer: Option<u32>, settings: Settings) -> Result<Self> {
         let (slot_bytes, slots) = ring_size(card, settings)?;
         let bytes = slot_bytes as usize * slots as usize;
-        let ring = card.domain().allocate(bytes + COUNT_BYTES, ALIGNMENT).map_err(|error| card.bus(error))?;
+        let ring = card.domain().allocate(bytes + COUNT_BYTES, ALIGNMENT).map_err(|error| card.block.bus(error))?;
         // An end may still send what was written to it before; others do not.
         let mut refused = Vec::new();
         let opened = loop {
@@ -98,14 +98,14 @@ impl End {
     #[inline]
     pub(super) fn load_count(&self) -> Result<u64> {
         let offset = self.slot_bytes as usize * self.slots as usize;
-        self.ring.load_acquire(offset).map_err(|error| self.card.bus(error))
+        Ok(self.ring.load_acquire(offset).map_err(|error| self.card.block.bus(error))?)
     }
 
     /// Tells the card the number of slots that were filled or taken.
     #[inline]
     pub(super) fn ring_doorbell(&self, slots: u32) -> Result<()> {
         barrier::memory_before_mmio();
-        self.card.write(registers::base(self.index) + registers::DOORBELL, slots)
+        Ok(self.card.block.write(registers::base(self.index) + registers::DOORBELL, slots)?)
     }
 
     /// Refuses further calls, because the card wrote `found`.
@@ -135,10 +135,10 @@ impl End {
     /// Makes sure that the card still serves the end.
     fn check_health(&self) -> Result<()> {
         let base = registers::base(self.index);
-        if self.card.read_present(base + registers::ENABLE)? & 1 == 0 {
+        if self.card.block.read_present(base + registers::ENABLE)? & 1 == 0 {
             return Err(self.stopped("it was reset".into()));
         }
-        match self.card.read_present(base + registers::FAULT)? {
+        match self.card.block.read_present(base + registers::FAULT)? {
             0 => Ok(()),
             1 => Err(self.stopped("the bus refused a read of host memory".into())),
             2 => Err(self.stopped("the bus refused a write of host memory".into())),
@@ -204,7 +204,7 @@ pub(super) fn wait(waiting: &mut impl Waiting, deadline: Deadline) -> Result<boo
     loop {
         if !is_armed {
             let end = waiting.end();
-            end.card.write(registers::base(end.index) + registers::INTERRUPT_ARM, waiting.seen())?;
+            end.card.block.write(registers::base(end.index) + registers::INTERRUPT_ARM, waiting.seen())?;
             if waiting.is_ready()? {
                 return Ok(true);
             }
@@ -216,7 +216,7 @@ pub(super) fn wait(waiting: &mut impl Waiting, deadline: Deadline) -> Result<boo
         }
         let time = deadline.left().min(slice);
         let is_raised = match &end.interrupt {
-            Some(interrupt) => interrupt.wait(time).map_err(|error| end.card.bus(error))?,
+            Some(interrupt) => interrupt.wait(time).map_err(|error| end.card.block.bus(error))?,
             None => false,
         };
         if waiting.is_ready()? {
@@ -276,9 +276,9 @@ fn enable(
         (registers::SLOTS, slots),
         (registers::VECTOR, index),
     ] {
-        card.write(base + register, value)?;
+        card.block.write(base + register, value)?;
     }
     barrier::memory_before_mmio();
-    card.write(base + registers::ENABLE, 1)?;
-    Ok(card.read_present(base + registers::ENABLE)? & 1 == 1)
+    card.block.write(base + registers::ENABLE, 1)?;
+    Ok(card.block.read_present(base + registers::ENABLE)? & 1 == 1)
 }

@@ -94,17 +94,17 @@ impl Network {
             let place = |to: u32| registers::ROUTES_OFFSET + 4 * to;
             let value = |port: &Option<u8>| port.map_or(registers::NO_ROUTE, u32::from);
             for (to, port) in entries.clone() {
-                card.write(place(to), value(port))?;
+                card.block.write(place(to), value(port))?;
             }
             for (to, port) in entries {
-                let (written, found) = (value(port), card.read_present(place(to))?);
+                let (written, found) = (value(port), card.block.read_present(place(to))?);
                 if found != written {
                     return Err(Error::RouteLost { name: card.name().to_owned(), to, written, found });
                 }
             }
         }
         for card in self.cards.values() {
-            card.write(registers::ROUTES_LOAD, registers::LOAD_VALUE)?;
+            card.block.write(registers::ROUTES_LOAD, registers::LOAD_VALUE)?;
             routed(card)?;
         }
         Ok(())
@@ -143,9 +143,9 @@ impl Network {
         let card = self.card(node)?;
         card.status()?;
         Ok(Losses {
-            full: card.read(registers::LOST_FULL)?,
-            no_route: card.read(registers::LOST_NO_ROUTE)?,
-            no_channel: card.read(registers::LOST_NO_CHANNEL)?,
+            full: card.block.read(registers::LOST_FULL)?,
+            no_route: card.block.read(registers::LOST_NO_ROUTE)?,
+            no_channel: card.block.read(registers::LOST_NO_CHANNEL)?,
         })
     }
 

@@ -95,7 +95,7 @@ impl Reader {
             let bytes = (self.bytes - self.read).min(words.len() - done);
             let at = self.end.offset(self.emptied) + HEADER + self.read;
             let part = &mut words[done..done + bytes];
-            self.end.ring.read(at, part).map_err(|error| self.end.card.bus(error))?;
+            self.end.ring.read(at, part).map_err(|error| self.end.card.block.bus(error))?;
             done += bytes;
             self.read += bytes;
             if self.read == self.bytes {
@@ -131,7 +131,7 @@ impl Waiting for Reader {
             return Ok(true);
         }
         let (offset, expected) = (self.end.offset(self.emptied), self.emptied.wrapping_add(1));
-        let header = self.end.ring.load_acquire(offset).map_err(|error| self.end.card.bus(error))?;
+        let header = self.end.ring.load_acquire(offset).map_err(|error| self.end.card.block.bus(error))?;
         let (sequence, bytes, is_last) = slot::decode(header);
         if sequence != expected {
             // What is there from the ring's last pass, or nothing in the first one.

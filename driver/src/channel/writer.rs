@@ -126,7 +126,9 @@ impl Writer {
             self.filled = self.filled.wrapping_add(1);
             let header = slot::encode(self.filled, bytes as u32, ends).to_le_bytes();
             let (ring, card) = (&self.end.ring, &self.end.card);
-            ring.write(at + HEADER, part).and_then(|()| ring.write(at, &header)).map_err(|error| card.bus(error))?;
+            ring.write(at + HEADER, part)
+                .and_then(|()| ring.write(at, &header))
+                .map_err(|error| card.block.bus(error))?;
             self.is_within = !ends;
         }
         // A message that goes on ends without another word.
@@ -134,7 +136,7 @@ impl Writer {
             let at = self.end.offset(self.filled);
             self.filled = self.filled.wrapping_add(1);
             let header = slot::encode(self.filled, 0, true).to_le_bytes();
-            self.end.ring.write(at, &header).map_err(|error| self.end.card.bus(error))?;
+            self.end.ring.write(at, &header).map_err(|error| self.end.card.block.bus(error))?;
             self.is_within = false;
         }
         Ok(done)

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_hal::{BarIndex, Claim, DmaBuffer, Function};
+use fpga_hal::{Claim, DmaBuffer, Function};
 use fpga_regs::dfl::exerciser as registers;
-use fpga_regs::pci::REGISTERS_BAR;
 
 use crate::deadline::Deadline;
 use crate::dfl::block::Block;
 use crate::dfl::error::{Error, Result};
-use crate::feature_list::{self, find_feature};
+use crate::feature_list::{self, find_feature, register_bar};
 use crate::sequencer::block::bus_error;
 
 /// Default time limit of a run.
@@ -237,15 +236,14 @@ fn find(function: &Function) -> Result<Block> {
     let name = &function.identity().name;
     let bus = |error| Error::Card(bus_error(name, error));
     let none = |looked| Error::NoExerciser { name: name.clone(), looked };
-    let Some(bar) = BarIndex::new(REGISTERS_BAR) else { unreachable!("a constant below 6") };
-    let window = function.window(bar).map_err(|error| match error {
-        fpga_hal::Error::NoBar { .. } => none(error.to_string()),
-        error => bus(error),
-    })?;
-    let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
-        _ if function.is_removed() => bus(fpga_hal::Error::Removed),
+    let missing = |error| match error {
         feature_list::Error::List(looked) => none(looked),
         feature_list::Error::Bus(error) => bus(error),
+    };
+    let window = register_bar(function).map_err(missing)?;
+    let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
+        _ if function.is_removed() => bus(fpga_hal::Error::Removed),
+        error => missing(error),
     })?;
     let block = Block::new(&window, function, &feature, REGISTERS_BYTES);
     block.ok_or_else(|| none("its block is shorter than its registers".to_owned()))

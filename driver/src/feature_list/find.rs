@@ -1,10 +1,23 @@
 //! Finding one feature by its GUID.
 
-use fpga_hal::Window;
+use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::feature_list::START;
+use fpga_regs::pci::REGISTERS_BAR;
 
 use crate::feature_list::error::Error;
 use crate::feature_list::walk::{Feature, Walk};
+
+/// Maps the register BAR of a function.
+///
+/// # Errors
+/// [`Error::List`] for a function without it; the bus's.
+pub(crate) fn register_bar(function: &Function) -> Result<Window, Error> {
+    let Some(bar) = BarIndex::new(REGISTERS_BAR) else { unreachable!("a constant below 6") };
+    function.window(bar).map_err(|error| match error {
+        fpga_hal::Error::NoBar { .. } => Error::List(error.to_string()),
+        error => Error::Bus(error),
+    })
+}
 
 /// Returns the feature with this GUID in the list of the register BAR.
 ///

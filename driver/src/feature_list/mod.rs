@@ -24,7 +24,7 @@ mod places;
 mod walk;
 
 pub use error::Error;
-pub(crate) use find::{find_block, find_feature};
+pub(crate) use find::{find_block, find_feature, register_bar};
 pub(crate) use places::places_with_accelerators;
 pub use places::{Place, places};
 pub use walk::{Feature, Unit, Walk};

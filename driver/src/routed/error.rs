@@ -4,6 +4,8 @@ use std::fmt;
 
 use cmdseq::routing::{CompileError, EntryError, FftMappingError, VerifyError};
 
+use crate::sequencer::listed::Unlisted;
+
 /// Error of a network of statically scheduled routers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -133,6 +135,18 @@ pub enum Error {
     /// The card's or the bus's, or an invalid argument.
     #[error(transparent)]
     Card(#[from] crate::error::Error),
+}
+
+impl Error {
+    /// Says why a card has no such block.
+    pub(super) fn no_block(name: &str, what: &'static str, why: Unlisted) -> Self {
+        let looked = match why {
+            Unlisted::Missing(looked) => looked,
+            Unlisted::Other(magic) => format!("the block with its GUID begins with {magic:#010x}"),
+            Unlisted::Card(error) => return error.into(),
+        };
+        Error::NoBlock { name: name.to_owned(), what, looked }
+    }
 }
 
 /// Result with an [`enum@Error`] of statically scheduled routers.

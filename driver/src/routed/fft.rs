@@ -4,15 +4,14 @@ use fpga_regs::feature_list::FFT_GUID;
 use fpga_regs::fft as registers;
 
 use crate::card::Card;
-use crate::routed::block::{Block, Kind};
 use crate::routed::error::{Error, Result};
+use crate::sequencer::listed::{Kind, ListedBlock};
 
 const KIND: Kind = Kind {
-    what: "user logic for FFTs",
     guid: FFT_GUID,
     bytes: registers::BLOCK_BYTES,
     magic: (registers::MAGIC, registers::MAGIC_VALUE),
-    version: (registers::VERSION, registers::VERSION_VALUE),
+    version: (registers::VERSION, registers::VERSION_VALUE, "version of the registers"),
 };
 
 /// What a card is to do.
@@ -30,7 +29,7 @@ pub(super) struct Settings {
 /// The user logic of one card.
 #[derive(Debug)]
 pub(super) struct Unit {
-    block: Block,
+    block: ListedBlock,
     /// Clocks in Hz.
     pub(super) core_hertz: u64,
     pub(super) router_hertz: u64,
@@ -38,7 +37,8 @@ pub(super) struct Unit {
 
 impl Unit {
     pub(super) fn open(card: &Card) -> Result<Self> {
-        let block = Block::find(card, KIND)?;
+        let missing = |why| Error::no_block(card.name(), "user logic for FFTs", why);
+        let block = ListedBlock::find(card.function(), &KIND).map_err(missing)?;
         let hertz =
             |name, register| Ok::<_, Error>(u64::from(block.checked(name, register, "a clock", |khz| khz > 0)?) * 1000);
         let (core_hertz, router_hertz) =
@@ -49,7 +49,7 @@ impl Unit {
     /// Returns the cores for lines of `side` points that fit the card.
     pub(super) fn cores(&self, side: u32) -> Result<u32> {
         match registers::SIDES.iter().position(|known| *known == side) {
-            Some(place) => self.block.read_present(registers::CORES_16 + 4 * place as u32),
+            Some(place) => Ok(self.block.read_present(registers::CORES_16 + 4 * place as u32)?),
             None => Ok(0),
         }
     }
@@ -80,7 +80,7 @@ impl Unit {
     }
 
     pub(super) fn disarm(&self) -> Result<()> {
-        self.block.write(registers::ARM, 0)
+        Ok(self.block.write(registers::ARM, 0)?)
     }
 
     /// Starts all cards that are armed for `run`.
@@ -105,7 +105,7 @@ impl Unit {
 
     /// Returns the packets that the card got in a corner turn.
     pub(super) fn seen(&self, turn: usize) -> Result<u32> {
-        self.block.read_present([registers::SEEN_XY, registers::SEEN_YZ][turn])
+        Ok(self.block.read_present([registers::SEEN_XY, registers::SEEN_YZ][turn])?)
     }
 
     /// Returns how many points the card lacks after a corner turn, and the address of the first.

@@ -23,7 +23,6 @@
 //! A card has two banks of tables. [`Network::load`] verifies tables, writes them to the staged bank of every card, reads them back, and
 //! takes them into force on all cards by one register write. Whatever fails before that write leaves the old tables in force.
 
-mod block;
 mod error;
 mod fft;
 mod network;

@@ -5,15 +5,14 @@ use fpga_regs::feature_list::ROUTER_GUID;
 use fpga_regs::router::{self as registers, COUNTS, ENTRY_WORDS, WINDOW_ENTRIES};
 
 use crate::card::Card;
-use crate::routed::block::{Block, Kind};
 use crate::routed::error::{Error, Result};
+use crate::sequencer::listed::{Kind, ListedBlock};
 
 const KIND: Kind = Kind {
-    what: "statically scheduled router",
     guid: ROUTER_GUID,
     bytes: registers::BLOCK_BYTES,
     magic: (registers::MAGIC, registers::MAGIC_VALUE),
-    version: (registers::VERSION, registers::VERSION_VALUE),
+    version: (registers::VERSION, registers::VERSION_VALUE, "version of the registers"),
 };
 
 /// Names of the tables, by number.
@@ -25,7 +24,7 @@ pub(super) type Words = [Vec<u32>; 4];
 /// The router of one card.
 #[derive(Debug)]
 pub(super) struct Router {
-    block: Block,
+    block: ListedBlock,
     pub(super) node: u32,
     pub(super) torus: Torus3,
     pub(super) capacity: Capacity,
@@ -44,7 +43,8 @@ pub(super) struct Counts {
 impl Router {
     /// Finds the router of a card, and reads what it has room for.
     pub(super) fn open(card: &Card) -> Result<Self> {
-        let block = Block::find(card, KIND)?;
+        let missing = |why| Error::no_block(card.name(), "statically scheduled router", why);
+        let block = ListedBlock::find(card.function(), &KIND).map_err(missing)?;
         let sides_of = |value: u32| [0, 8, 16].map(|first| value >> first & 0xff);
         let expected = "three sides of 1 to 16 cards";
         let is_torus = |value: u32| value >> 24 == 0 && Torus3::new(sides_of(value)).is_ok();
@@ -68,7 +68,7 @@ impl Router {
         for (table, words) in words.iter().enumerate() {
             self.block.write(registers::SELECT, table as u32)?;
             self.block.write(COUNTS[table], words.len() as u32 / ENTRY_WORDS[table])?;
-            self.each(table, words.len(), |place, register| self.block.write(register, words[place]))?;
+            self.each(table, words.len(), |place, register| Ok(self.block.write(register, words[place])?))?;
         }
         for (table, words) in words.iter().enumerate() {
             for (word, (written, found)) in words.iter().zip(self.read_table(table, 0)?).enumerate() {
@@ -164,7 +164,7 @@ impl Router {
 
     /// Returns the number of the tables in force; 0 none.
     pub(super) fn generation(&self) -> Result<u32> {
-        self.block.read_present(registers::GENERATION)
+        Ok(self.block.read_present(registers::GENERATION)?)
     }
 
     /// Returns what the router counted in the last run.

@@ -5,4 +5,5 @@ pub(crate) mod bypass;
 pub(crate) mod described;
 pub(crate) mod discover;
 pub(crate) mod health;
+pub(crate) mod listed;
 pub(crate) mod state;

@@ -36,30 +36,25 @@ impl PublishedSensors {
     pub fn publish(&mut self) -> Result<bool, Error> {
         let Some(words) = self.words.upgrade() else { return Ok(false) };
         let read = match self.sensors.read() {
-            Ok(Some(read)) => Ok(read),
+            Ok(Some(read)) => read,
             Ok(None) => return Ok(true),
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok(read) => {
-                if self.last.is_empty() {
-                    name(&words, &read);
-                }
-                store(&words, read.iter().map(|one| one.value));
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                words.store(W_SENSED, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
-                self.last = read;
-                Ok(true)
-            }
             Err(error) => {
                 let stale = |value| match value {
                     Value::Good(value) => Value::Stale(value),
                     other => other,
                 };
                 store(&words, self.last.iter().map(|one| stale(one.value)));
-                Err(error)
+                return Err(error);
             }
+        };
+        if self.last.is_empty() {
+            name(&words, &read);
         }
+        store(&words, read.iter().map(|one| one.value));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        words.store(W_SENSED, u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        self.last = read;
+        Ok(true)
     }
 }
 
