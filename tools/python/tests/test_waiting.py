@@ -63,7 +63,14 @@ with fpga.open(sys.argv[1]) as cards:
 def interrupt(script: str, *arguments: str) -> str:
     """Runs a script, sends SIGINT once it waits, and returns what it prints then."""
     command = [sys.executable, "-c", script, *arguments]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # A shell without job control starts what runs in the background with Ctrl-C ignored, and children inherit that.
+    program = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert program.stdout is not None
     assert program.stdout.readline() == "waiting\n"
     time.sleep(0.2)
