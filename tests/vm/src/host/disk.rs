@@ -19,12 +19,21 @@ pub(crate) fn write(vm: &Path, programs: &Path, udev: &Path, disk: &Path, scratc
     for program in PROGRAMS {
         let from = programs.join(program);
         let name = from.file_name().unwrap_or_default();
-        fs::copy(&from, host.join(name)).map_err(failed(format!("copy {}", from.display())))?;
+        strip(&from, &host.join(name)).map_err(failed(format!("strip {}", from.display())))?;
     }
     copy_folder(udev, &host.join("udev")).map_err(failed(format!("copy {}", udev.display())))?;
     fs::copy(vm.join("base.cpio"), disk).map_err(failed("copy the base of the memory disk"))?;
     let end = File::options().append(true).open(disk).map_err(failed("write the memory disk"))?;
     archive(vm, scratch, end).map_err(failed("archive our programs"))
+}
+
+/// Copies a program without its debug information, most of its size, which the emulator would have to unpack.
+fn strip(from: &Path, to: &Path) -> io::Result<()> {
+    let output = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(from).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// Appends everything in `folder`, owned by root, to `end`.

@@ -33,7 +33,7 @@ struct Arguments {
     /// Folder made by tests/vm/prepare.
     #[arg(long)]
     vm: PathBuf,
-    /// Folder with our programs, statically linked.
+    /// Folder with our programs.
     #[arg(long)]
     programs: PathBuf,
     /// Folder of rules to install in the guest.
