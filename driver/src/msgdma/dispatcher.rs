@@ -161,7 +161,9 @@ impl Dispatcher {
 
     /// Returns the error of a list that ended with `status` at the descriptor with this number.
     fn failure(&self, moves: &[Move], status: Status, sequence: u16, deadline: Deadline) -> Error {
-        let (name, descriptor, descriptors) = (self.registers.name(), u32::from(sequence), moves.len() as u32);
+        let (name, descriptor) = (self.registers.name(), u32::from(sequence));
+        // With the one that ends the list.
+        let descriptors = moves.len() as u32 + 1;
         if !status.intersects(ENDS) {
             return Error::TimedOut { name, descriptor, descriptors, waited: deadline.waited() };
         }

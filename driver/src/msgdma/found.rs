@@ -37,7 +37,7 @@ pub(super) fn in_lists(function: &Function) -> Result<Found> {
         feature_list::Error::List(looked) => none(looked),
         feature_list::Error::Bus(error) => bus_error(name, error).into(),
     };
-    let board = board::of(function)?;
+    let board = board::of(function).map_err(|wrong| none(wrong.why))?;
     let mut looked = Vec::new();
     for Place { bar, offset } in feature_list::places_with_accelerators(function, board).map_err(refused)? {
         let window = function.window(bar).map_err(|error| bus_error(name, error))?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fpga_hal::memory::barrier;
 use fpga_hal::{Function, Window};
 use fpga_regs::msgdma::{CSR, Control, DESCRIPTOR, Status, csr};
 
@@ -67,7 +68,7 @@ impl Registers {
     pub(super) fn push(&self, words: &[u32; WORDS]) -> CardResult<()> {
         for (number, word) in words.iter().enumerate() {
             if number == WORDS - 1 {
-                fpga_hal::barrier::memory_before_mmio();
+                barrier::memory_before_mmio();
             }
             self.write_word(DESCRIPTOR + 4 * number as u32, *word)?;
         }
