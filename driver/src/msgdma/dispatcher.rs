@@ -131,6 +131,7 @@ impl Dispatcher {
 
     /// Waits for the end of the list, and says how it went. No flight is left unless the dispatcher is stuck.
     pub(super) fn finish(&mut self, interrupt: Option<&Interrupt>, deadline: Deadline) -> Result<()> {
+        self.check_free()?;
         let Some(flight) = &self.flight else { return Ok(()) };
         let waited = match (flight.pushed, interrupt) {
             (Pushed::Some, _) => self.registers.status().map_err(Error::from),
@@ -138,7 +139,7 @@ impl Dispatcher {
             (Pushed::All, None) => self.poll(deadline),
         };
         let settled = waited.and_then(|seen| match self.has_arrived()? && !seen.intersects(ENDS) {
-            true => Ok((seen, is_quiet(self.quiet()?))),
+            true => Ok((seen, is_quiet(seen) || is_quiet(self.quiet()?))),
             false => Ok((seen, false)),
         });
         if let Ok((_, true)) = settled {

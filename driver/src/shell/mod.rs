@@ -244,9 +244,7 @@ impl Shell {
     pub(crate) fn engine(&mut self) -> Option<DataEngine<'_>> {
         match &mut self.kind {
             Kind::Engine { engine, .. } => Some(DataEngine::Xdma(engine)),
-            Kind::Bypass { engine, .. } => {
-                moves_data(engine).then_some(DataEngine::Xdma(engine))
-            }
+            Kind::Bypass { engine, .. } => moves_data(engine).then_some(DataEngine::Xdma(engine)),
             Kind::Master { engine } => engine.as_deref_mut().map(DataEngine::Msgdma),
             Kind::Described(_) => None,
         }

@@ -7,9 +7,9 @@ use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Lay
 use fpga_regs::msgdma::BLOCK_BYTES;
 
 use crate::fabric::Fabric;
+use crate::model::registers::ENGINE_OFFSET;
 use crate::msgdma::descriptor::Violation;
 use crate::msgdma::planted::Fault;
-use crate::model::registers::ENGINE_OFFSET;
 use crate::msgdma::registers::{Registers, is_own};
 
 /// BAR of the card's registers.

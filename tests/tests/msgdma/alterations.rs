@@ -50,10 +50,8 @@ fn an_engine_that_is_not_there_is_not_found() {
         (&[(BLOCK + 8, 1)], "does not have its GUID"),
         (
             &[
-                (BLOCK + 8, 0x9cf_9ee6),
-                (BLOCK + 8, 0x9cee_6335),
-                (BLOCK + 0xc, 0x9ff4_9b8c),
                 (BLOCK + 8, 0xf9ee_6335),
+                (BLOCK + 0xc, 0x9ff4_9b8c),
                 (BLOCK + 0x10, 0x2f77_43ed),
                 (BLOCK + 0x14, 0xfee6_9b44),
             ],
@@ -61,7 +59,19 @@ fn an_engine_that_is_not_there_is_not_found() {
         ),
         (&[(BLOCK + 4, 0x3010_0100)], "does not have its GUID"),
         // The header is 4 KiB before the end of the BAR.
-        (&[(0x4_1000, 0xe000_0001), (0x4_1004, 0x2000_0003)], "outside of the BAR"),
+        (
+            &[
+                (0x4_1000, 0xe000_0001),
+                (0x4_1004, 0x2000_0003),
+                (0x7_f000, 0x765),
+                (0x7_f004, 0x2000_0100),
+                (0x7_f008, 0xbace_01ea),
+                (0x7_f00c, 0xa914_9a35),
+                (0x7_f010, 0xf6ec_40fc),
+                (0x7_f014, 0xef82_def7),
+            ],
+            "does not fit into the BAR",
+        ),
     ];
     for (values, why) in cases {
         let error = opened(values, Completion::Poll).unwrap_err();

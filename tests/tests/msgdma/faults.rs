@@ -132,8 +132,7 @@ fn a_queue_that_is_full_is_waited_for() {
         pac.card.plant_engine_fault(Fault::Slow(3));
         let buffer = engine.allocate(300 * 64).unwrap();
         buffer.write(0, &pattern(5, 300 * 64)).unwrap();
-        let piece =
-            |n: usize| Piece { buffer: Arc::clone(&buffer), offset: n * 64, address: n as u64 * 64, bytes: 64 };
+        let piece = |n: usize| Piece { buffer: Arc::clone(&buffer), offset: n * 64, address: n as u64 * 64, bytes: 64 };
         // Interrupts come only from what is read meanwhile: with them, the engine is slow until all is queued.
         let pieces: Vec<Piece> = (0..300).map(piece).collect();
         match completion {
@@ -180,7 +179,7 @@ fn a_slow_transfer_times_out_and_is_stopped() {
 fn an_answer_that_comes_late_finds_its_buffer() {
     for completion in BOTH {
         let pac = Pac::new();
-        let late = LateDma::new(pac.endpoint(), 5, Duration::from_millis(40));
+        let late = LateDma::new(pac.endpoint(), 5, Duration::from_millis(5));
         let mut engine = crate::open(attach(late), completion);
         engine.set_timeout(Duration::from_millis(1));
         let mut outcomes = Vec::new();

@@ -80,25 +80,8 @@ fn round_trip(engine: &mut Engine, pac: &Pac, address: u64, bytes: usize) {
     assert_eq!(pac.card.engine_violations(), []);
 }
 
-const LENGTHS: [usize; 17] = [
-    0,
-    1,
-    2,
-    3,
-    31,
-    63,
-    64,
-    65,
-    4095,
-    4096,
-    4097,
-    65_535,
-    65_537,
-    MIB - 1,
-    MIB,
-    2 * MIB + 1,
-    9 * MIB + 5,
-];
+const LENGTHS: [usize; 17] =
+    [0, 1, 2, 3, 31, 63, 64, 65, 4095, 4096, 4097, 65_535, 65_537, MIB - 1, MIB, 2 * MIB + 1, 9 * MIB + 5];
 
 #[test]
 fn every_length_and_alignment_arrives() {
