@@ -10,6 +10,9 @@ const WORD: u64 = 4;
 
 /// Writes a few bytes of card memory. Bytes of a word that are not written keep what they hold.
 pub(super) fn write(registers: &Registers, address: u64, data: &[u8]) -> Result<()> {
+    if data.is_empty() {
+        return Ok(());
+    }
     let mut at = address;
     let mut rest = data;
     while !rest.is_empty() {
