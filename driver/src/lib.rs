@@ -83,6 +83,7 @@ mod error;
 pub mod feature_list;
 mod ledger;
 mod meanings;
+pub mod msgdma;
 mod peers;
 mod pipe;
 mod queue;

@@ -31,6 +31,7 @@ pub mod engine;
 mod fabric;
 mod fault;
 mod model;
+pub mod msgdma;
 mod net;
 mod profile;
 mod proto;

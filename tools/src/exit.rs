@@ -400,6 +400,19 @@ impl From<fpga_driver::xdma::Error> for Failure {
     }
 }
 
+impl From<fpga_driver::msgdma::Error> for Failure {
+    fn from(error: fpga_driver::msgdma::Error) -> Self {
+        use fpga_driver::msgdma::Error::{Card, NoEngine, Refused, TimedOut};
+        let exit = match error {
+            Card(error) => return error.into(),
+            TimedOut { .. } => Exit::Timeout,
+            Refused { .. } | NoEngine { .. } => Exit::Refused,
+            _ => Exit::Failed,
+        };
+        Failure::chain(exit, &error)
+    }
+}
+
 impl From<fpga_driver::alveo::Error> for Failure {
     fn from(error: fpga_driver::alveo::Error) -> Self {
         use fpga_driver::alveo::Error::{Card, Engine, Interrupted, NoManagement, NoShell, Refused, TimedOut};
@@ -466,7 +479,7 @@ mod tests {
     /// Every error bit of an engine's channel, of partial reconfiguration and of the FPGA's configuration logic.
     #[test]
     fn every_error_bit_of_a_shell_ends_the_command() {
-        use fpga_driver::{alveo, dfl, xdma};
+        use fpga_driver::{alveo, dfl, msgdma, xdma};
 
         let name = || "card 0".to_owned();
         let bits = |all: u64| (0..64).map(|bit| 1 << bit).filter(move |bit| all & bit != 0);
@@ -489,6 +502,15 @@ mod tests {
                 assert_eq!(behind_a_card(error()), Exit::Failed);
             }
         }
+        // STATUS: stopped on an error, stopped early.
+        for bit in bits(0x180) {
+            let error = || {
+                let status = fpga_regs::msgdma::Status::from_bits_retain(bit as u32);
+                msgdma::Error::Failed { name: name(), descriptor: 2, descriptors: 3, address: 4096, status }
+            };
+            check(error().into());
+            assert_eq!(exit_of(fpga_driver::Error::from(error())), Exit::Failed);
+        }
         for bit in bits(0x7f) {
             check(dfl::Error::Failed { name: name(), pushed: 1, total: 2, errors: bit }.into());
         }
@@ -499,6 +521,10 @@ mod tests {
         let waited = std::time::Duration::from_secs(1);
         let late = || xdma::Error::TimedOut { channel: channel(), completed: 0, descriptors: 1, waited };
         assert_eq!([exit_of(late()), behind_a_card(late())], [Exit::Timeout; 2]);
+        let late = || msgdma::Error::TimedOut { name: name(), descriptor: 0, descriptors: 1, waited };
+        assert_eq!([exit_of(late()), exit_of(fpga_driver::Error::from(late()))], [Exit::Timeout; 2]);
+        let status = fpga_regs::msgdma::Status::BUSY;
+        assert_eq!(exit_of(msgdma::Error::Stuck { name: name(), status }), Exit::Failed);
         assert_eq!(exit_of(xdma::Error::Stuck { channel: channel(), completed: 0, descriptors: 1 }), Exit::Failed);
     }
 

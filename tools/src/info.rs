@@ -25,6 +25,8 @@ pub(crate) struct Printed<'a> {
     feed: &'static str,
     /// Channels of the DMA engine through which the sequencer masters the bus.
     bypass: Option<Bypass>,
+    /// The engine that moves data between the host and card memory; null if copy instructions do.
+    engine: Option<&'static str>,
     capabilities: Described,
     components: Vec<Component>,
     /// Of one card whose function is its control function, too.
@@ -139,6 +141,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         register_version: format!("{major}.{minor}"),
         feed: feed.name(),
         bypass: first.and_then(|card| card.bypass_channels()).map(|(h2c, c2h)| Bypass { h2c, c2h }),
+        engine: first.and_then(|card| card.data_engine()),
         capabilities: described(cards.capabilities()),
         components,
         control,
@@ -257,6 +260,16 @@ fn fed(feed: Feed) -> &'static str {
     }
 }
 
+/// Says what moves data between the host and card memory.
+fn moved_by(engine: Option<&str>) -> &str {
+    match engine {
+        Some("xdma") => "AMD's DMA engine (XDMA)",
+        Some("msgdma") => "Intel's DMA engine (mSGDMA)",
+        Some(other) => other,
+        None => "copy instructions",
+    }
+}
+
 fn text(printed: &Printed<'_>, feed: Feed) -> String {
     let Printed { selector, cards, register_version, capabilities: of, components, control, .. } = printed;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
@@ -281,6 +294,7 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         ),
         row("queue", format!("at most {} instructions", of.queue_depth_max)),
         row("fed by", fed(feed).to_owned() + &bypass),
+        row("data moved by", moved_by(printed.engine).to_owned()),
         row(
             "communicators",
             format!(

@@ -30,6 +30,7 @@ pub mod feature_list;
 pub mod fft;
 pub mod hwicap;
 pub mod markdown;
+pub mod msgdma;
 pub mod pci;
 pub mod router;
 pub mod sensor;
@@ -154,6 +155,11 @@ mod tests {
         for (_, table) in xdma::BLOCKS {
             adds_up(table, xdma::STRIDE);
         }
+        adds_up(msgdma::csr::TABLE, msgdma::DESCRIPTOR - msgdma::CSR);
+        adds_up(msgdma::extended::TABLE, msgdma::extended::BYTES);
+        adds_up(msgdma::standard::TABLE, msgdma::standard::BYTES);
+        adds_up(msgdma::response::TABLE, msgdma::response::BYTES);
+        adds_up(msgdma::span::TABLE, msgdma::span::BYTES);
     }
 
     #[test]

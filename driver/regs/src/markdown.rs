@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::sensor::Sensor;
 use crate::{
-    Register, alveo, bits, card_ring, channel, cms, decoupler, descriptor_bypass, dfl, feature_list, fft, hwicap, pci,
-    router, sequencer, xdma,
+    Register, alveo, bits, card_ring, channel, cms, decoupler, descriptor_bypass, dfl, feature_list, fft, hwicap,
+    msgdma, pci, router, sequencer, xdma,
 };
 
 /// The whole document. A test compares it with the file that is checked in.
@@ -51,6 +51,7 @@ pub fn render() -> String {
     xdma_blocks(&mut out);
     alveo_blocks(&mut out);
     control_function(&mut out);
+    msgdma_blocks(&mut out);
     out
 }
 
@@ -199,6 +200,29 @@ fn control_function(out: &mut String) {
     sensors(out, &dfl::board::SENSORS);
     let _ = writeln!(out, "\n## Host exerciser (HE-LB), header {:#018x}\n", dfl::exerciser::HEADER);
     wide_table(out, dfl::exerciser::TABLE);
+}
+
+/// Intel's DMA engine in an accelerator's list.
+fn msgdma_blocks(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n## mSGDMA building block ({} KiB)\n\nThe entry of an accelerator's feature list with GUID {}, type 2, id {:#x}. Bits 49:48 of an \
+         address say which memory: 0 the card's, 1 a line that reads {:#x}, 2 the host's, 3 the host's behind all writes before. The window \
+         on card memory is at {:#x}, {} KiB.",
+        msgdma::BLOCK_BYTES / 1024,
+        guid(msgdma::GUID),
+        msgdma::FEATURE_ID,
+        msgdma::MAGIC,
+        msgdma::WINDOW,
+        msgdma::WINDOW_BYTES / 1024
+    );
+    for (heading, lines) in msgdma::BLOCKS {
+        let _ = writeln!(out, "\n### {heading}\n");
+        table(out, lines);
+    }
+    flags(out, "STATUS of an mSGDMA", msgdma::Status::TABLE);
+    flags(out, "CONTROL of an mSGDMA", msgdma::Control::TABLE);
+    flags(out, "CONTROL of an mSGDMA descriptor", msgdma::DescriptorControl::TABLE);
 }
 
 /// Registers of 64 bits.

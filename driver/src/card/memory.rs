@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::xdma::{self, Engine};
+use crate::shell::DataEngine;
 
 /// Bytes of one half of the staging buffer: long enough that the copy outweighs its doorbell, short enough for caches.
 const HALF: usize = 1 << 17;
@@ -42,7 +42,7 @@ impl Card {
         if self.shell.engine().is_some() {
             for (address, data) in pieces {
                 self.check_range(address, data.len() as u64)?;
-                self.by_engine(|engine| engine.write(address, data))?;
+                self.by_engine(|mut engine| engine.write(address, data))?;
             }
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Card {
         if self.shell.engine().is_some() {
             for (address, data) in pieces {
                 self.check_range(address, data.len() as u64)?;
-                self.by_engine(|engine| engine.read(address, data))?;
+                self.by_engine(|mut engine| engine.read(address, data))?;
             }
             return Ok(());
         }
@@ -85,12 +85,12 @@ impl Card {
     }
 
     /// Moves data by the shell's engine, behind all that was submitted before, as copy instructions would.
-    fn by_engine(&mut self, act: impl FnOnce(&mut Engine) -> std::result::Result<(), xdma::Error>) -> Result<()> {
+    fn by_engine(&mut self, act: impl FnOnce(DataEngine<'_>) -> Result<()>) -> Result<()> {
         let deadline = Deadline::after(self.timeout());
         self.queue_mut().drain(deadline)?;
-        let Some(engine) = self.shell.engine() else { unreachable!("the caller has looked") };
+        let Some(mut engine) = self.shell.engine() else { unreachable!("the caller has looked") };
         engine.set_timeout(deadline.left());
-        Ok(act(engine)?)
+        act(engine)
     }
 }
 

@@ -183,6 +183,11 @@ impl Card {
         self.shell.bypass_channels()
     }
 
+    /// The name of the engine that moves data between the host and card memory, `xdma` or `msgdma`. `None` if copy instructions do.
+    pub fn data_engine(&self) -> Option<&'static str> {
+        self.shell.engine_name()
+    }
+
     /// Largest piece sent eagerly, bytes; 0 means rendezvous always.
     pub fn eager_limit(&self) -> u64 {
         self.capabilities.eager_limit

@@ -5,7 +5,7 @@
 //!
 //! | sequencer | rings | data | interrupt |
 //! |---|---|---|---|
-//! | masters the bus (HOST_RING) | host memory | copy instructions | its own vector |
+//! | masters the bus (HOST_RING) | host memory | Intel's DMA engine if its feature list leads to one, or else copy instructions | its own vector |
 //! | masters the bus (HOST_RING) through channels of AMD's engine that its feature list names | host memory | the engine's other channels; copy instructions if there are none each way | one of the engine's for user logic |
 //! | masters nothing (CARD_RING), and its feature list describes memory for rings | that memory | AMD's DMA engine, found by its identifiers | one of the engine's for user logic |
 //! | announces CARD_RING, and a board file places memory that an engine reaches | that memory | AMD's DMA engine | one of the engine's |
@@ -13,6 +13,7 @@
 //!
 //! If the board file says how the sequencer is to be fed, a sequencer that does not announce that is refused.
 
+mod data_engine;
 mod ring_memory;
 
 use cmdseq::{Capabilities, instruction};
@@ -21,8 +22,10 @@ use fpga_regs::bits::Features;
 
 use crate::board::{BlockKind, BoardFunction, Feed};
 use crate::error::{Error, Result};
+use crate::msgdma;
 use crate::sequencer::block::Block;
 use crate::sequencer::bypass::BypassChannels;
+pub(crate) use crate::shell::data_engine::DataEngine;
 use crate::shell::ring_memory::RingMemory;
 use crate::transport::any::AnyTransport;
 use crate::transport::bypass_ring::BypassRing;
@@ -47,8 +50,8 @@ pub(crate) struct Shell {
 
 #[derive(Debug)]
 enum Kind {
-    /// The sequencer masters the bus.
-    Master,
+    /// The sequencer masters the bus, and an engine beside it if the feature list leads to one.
+    Master { engine: Option<Box<msgdma::Engine>> },
     /// The sequencer masters the bus through channels of a DMA engine. `bypass`: these channels, until the rings have them.
     Bypass { engine: Box<Engine>, bypass: Option<Box<Bypass>>, channels: BypassChannels },
     /// A board description says where rings are.
@@ -100,8 +103,9 @@ impl Shell {
                     Kind::Bypass { engine, bypass, channels }
                 }
                 None => {
+                    let engine = if is_listed { msgdma::Engine::of_card(function, list)? } else { None };
                     masters()?;
-                    Kind::Master
+                    Kind::Master { engine: engine.map(Box::new) }
                 }
             };
             return Ok(Shell { kind, ring_feature: Features::HOST_RING });
@@ -140,7 +144,7 @@ impl Shell {
             Ok::<_, Error>((HostRing::allocate(block, function.domain(), depth)?, depth))
         };
         match &mut self.kind {
-            Kind::Master => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
+            Kind::Master { .. } => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
             Kind::Bypass { bypass, .. } => {
                 let Some(bypass) = bypass.take() else { unreachable!("a card sets its rings up once") };
                 host_ring().map(|(ring, depth)| (AnyTransport::Shell(Box::new(BypassRing::new(ring, *bypass))), depth))
@@ -187,7 +191,7 @@ impl Shell {
     pub(crate) fn interrupt(&self, function: &Function, block: &Block) -> Result<Interrupt> {
         // The engine, and its interrupt of user logic.
         let routed = match &self.kind {
-            Kind::Master | Kind::Described(_) => None,
+            Kind::Master { .. } | Kind::Described(_) => None,
             Kind::Engine { engine, rings: RingMemory { interrupt, .. }, .. }
             | Kind::Bypass { engine, channels: BypassChannels { interrupt, .. }, .. } => Some((engine, *interrupt)),
         };
@@ -210,7 +214,10 @@ impl Shell {
     /// Takes the shell into use again after the function was reset. The function masters the bus afterwards.
     pub(crate) fn after_reset(&mut self, function: &Function, block: &Block) -> Result<()> {
         match &mut self.kind {
-            Kind::Master | Kind::Described(_) => function.set_bus_master(true).map_err(|error| block.bus(error)),
+            Kind::Master { engine: Some(engine) } => Ok(engine.after_reset()?),
+            Kind::Master { engine: None } | Kind::Described(_) => {
+                function.set_bus_master(true).map_err(|error| block.bus(error))
+            }
             Kind::Engine { engine, .. } | Kind::Bypass { engine, .. } => Ok(engine.after_reset()?),
         }
     }
@@ -219,19 +226,32 @@ impl Shell {
     pub(crate) fn bypass_channels(&self) -> Option<(u32, u32)> {
         match &self.kind {
             Kind::Bypass { channels: BypassChannels { h2c, c2h, .. }, .. } => Some((*h2c, *c2h)),
-            Kind::Master | Kind::Described(_) | Kind::Engine { .. } => None,
+            Kind::Master { .. } | Kind::Described(_) | Kind::Engine { .. } => None,
+        }
+    }
+
+    /// Returns the name of the engine that moves data; `None` if copy instructions do.
+    pub(crate) fn engine_name(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Engine { .. } => Some("xdma"),
+            Kind::Bypass { engine, .. } => moves_data(engine).then_some("xdma"),
+            Kind::Master { engine: Some(_) } => Some("msgdma"),
+            Kind::Master { engine: None } | Kind::Described(_) => None,
         }
     }
 
     /// Returns the engine that moves data; `None` if copy instructions do.
-    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+    pub(crate) fn engine(&mut self) -> Option<DataEngine<'_>> {
         match &mut self.kind {
-            Kind::Engine { engine, .. } => Some(engine),
-            Kind::Bypass { engine, .. } => {
-                let has_channels = [Direction::H2c, Direction::C2h].iter().all(|one| engine.channels(*one) > 0);
-                has_channels.then_some(engine)
-            }
-            Kind::Master | Kind::Described(_) => None,
+            Kind::Engine { engine, .. } => Some(DataEngine::Xdma(engine)),
+            Kind::Bypass { engine, .. } => moves_data(engine).then_some(DataEngine::Xdma(engine)),
+            Kind::Master { engine } => engine.as_deref_mut().map(DataEngine::Msgdma),
+            Kind::Described(_) => None,
         }
     }
+}
+
+/// Returns whether an engine of which a sequencer has channels has others, each way.
+fn moves_data(engine: &Engine) -> bool {
+    [Direction::H2c, Direction::C2h].iter().all(|one| engine.channels(*one) > 0)
 }

@@ -9,6 +9,7 @@ use fpga_regs::sequencer;
 use crate::card::feature_list::read_only_header;
 use crate::dfl::slot::Slot;
 use crate::model::registers::SEQUENCER_OFFSET;
+use crate::msgdma::CardWithEngine;
 
 /// BAR of the accelerator's registers.
 const REGISTERS_BAR: usize = 0;
@@ -19,15 +20,31 @@ pub(super) struct Accelerator {
     /// GUID of the image that configures this card.
     guid: u128,
     slot: Arc<Slot>,
+    /// The engine beside the sequencer, which is in `card`.
+    engine: Option<Arc<CardWithEngine>>,
 }
 
 impl Accelerator {
     pub(super) fn new(card: Arc<dyn Endpoint>, guid: u128, slot: Arc<Slot>) -> Self {
-        Accelerator { card, guid, slot }
+        Accelerator { card, guid, slot, engine: None }
+    }
+
+    /// As [`new`](Accelerator::new), of a card with an engine.
+    pub(super) fn with_engine(card: &Arc<CardWithEngine>, guid: u128, slot: Arc<Slot>) -> Self {
+        let endpoint = Arc::<CardWithEngine>::clone(card);
+        Accelerator { engine: Some(Arc::clone(card)), ..Accelerator::new(endpoint, guid, slot) }
+    }
+
+    /// Returns the engine beside the sequencer.
+    pub(super) fn engine(&self) -> Option<&CardWithEngine> {
+        self.engine.as_deref()
     }
 
     /// Resets the logic of the accelerator, but not its function.
     pub(super) fn reset_logic(&self) {
+        if let Some(engine) = &self.engine {
+            engine.reset_logic();
+        }
         let Some(bar) = BarIndex::new(REGISTERS_BAR as u8) else { return };
         let write = |register: u32, value: u32| {
             self.card.bar_write(bar, SEQUENCER_OFFSET + u64::from(register), &value.to_le_bytes());

@@ -32,6 +32,7 @@ use crate::dfl::pac::Pac;
 use crate::dfl::slot::Slot;
 use crate::dfl::static_region::StaticRegion;
 use crate::fabric::Fabric;
+use crate::msgdma::{self, CardWithEngine};
 
 /// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
 pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
@@ -72,11 +73,18 @@ impl D5005 {
     /// If the fabric has no such card.
     pub fn new(fabric: &Fabric, node: u32) -> Self {
         let slot = Arc::new(Slot::new(CARD_GUID));
-        let accelerator = Arc::new(Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot)));
+        let is_pac = *fabric.profile().shell.function() == dfl::pac::FUNCTION;
+        let accelerator = if is_pac {
+            let card = Arc::new(CardWithEngine::new(fabric, node));
+            Accelerator::with_engine(&card, CARD_GUID, Arc::clone(&slot))
+        } else {
+            Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot))
+        };
+        let accelerator = Arc::new(accelerator);
         let region = |features, exerciser| {
             StaticRegion::new(features, INTERFACE, Arc::clone(&slot), Arc::clone(&accelerator), exerciser)
         };
-        if *fabric.profile().shell.function() == dfl::pac::FUNCTION {
+        if is_pac {
             let region = region(&dfl::pac::FEATURES, None);
             return D5005(Functions::Pac(Arc::new(Pac::new(fabric, node, accelerator, region))));
         }
@@ -153,6 +161,25 @@ impl D5005 {
     /// Sets what is wrong with answers of the board's controller.
     pub fn fail_board(&self, fault: BoardFault) {
         self.with_region(|region| region.board.fault = fault);
+    }
+
+    /// Plants a fault of the engine (mSGDMA) beside the sequencer, which only cards without OFS have.
+    pub fn plant_engine_fault(&self, fault: msgdma::Fault) {
+        if let Some(engine) = self.engine() {
+            engine.plant(fault);
+        }
+    }
+
+    /// Returns what the host did with the engine (mSGDMA) that its documents forbid.
+    pub fn engine_violations(&self) -> Vec<msgdma::Violation> {
+        self.engine().map(CardWithEngine::violations).unwrap_or_default()
+    }
+
+    fn engine(&self) -> Option<&CardWithEngine> {
+        match &self.0 {
+            Functions::Ofs { .. } => None,
+            Functions::Pac(function) => function.engine(),
+        }
     }
 
     /// Removes the control function of an OFS shell: reads return all-ones, writes are dropped. A card in one function is removed

@@ -11,6 +11,7 @@ use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::aligned;
 use crate::dfl::static_region::{ERROR_VECTOR, StaticRegion};
 use crate::fabric::Fabric;
+use crate::msgdma::CardWithEngine;
 
 /// Command register in configuration space, and its bit that has the function decode BARs.
 const COMMAND: usize = 4;
@@ -35,6 +36,10 @@ enum Answers {
 impl Pac {
     pub(super) fn new(fabric: &Fabric, node: u32, accelerator: Arc<Accelerator>, region: StaticRegion) -> Self {
         Pac { fabric: fabric.clone(), node, accelerator, region: Mutex::new(region) }
+    }
+
+    pub(super) fn engine(&self) -> Option<&CardWithEngine> {
+        self.accelerator.engine()
     }
 
     /// Runs `access` on the static region, and sends its interrupt.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fpga_hal::Endpoint;
 
-use crate::card::memory::CardMemory;
+use crate::card::memory::{CardMemory, MemoryError};
 use crate::card::user_logic::UserLogic;
 use crate::fabric::clock::Shared;
 use crate::fabric::endpoint::CardEndpoint;
@@ -73,6 +73,22 @@ impl Fabric {
             core.hold_bytes += bytes;
             access(&mut core.cards[node as usize].memory)
         })
+    }
+
+    /// Reads the memory of the card at `node`, past all that a host has.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the range is outside of it, or cannot be read.
+    pub fn read_memory(&self, node: u32, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
+        self.memory(node, bytes, |memory| memory.read(address, bytes))
+    }
+
+    /// Writes the memory of the card at `node`, past all that a host has.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if the range is outside of it, or no memory is left for it.
+    pub fn write_memory(&self, node: u32, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.memory(node, data.len() as u64, |memory| memory.write(address, data))
     }
 
     /// Sends an interrupt of the card at `node`, whose shell it comes from.

@@ -14,12 +14,14 @@ use crate::card::readiness::Readiness;
 use crate::card::rings::DEPTH_MAX;
 use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, TABLES};
 use crate::model::routed::{FFT_OFFSET, ROUTER_OFFSET};
-use crate::profile::version;
+use crate::profile::{Shell, version};
 use crate::proto::optweb::signal::SIGNALS;
 use crate::world::Core;
 
 /// Offset of the sequencer's block in the register BAR: the second entry of the feature list.
 pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
+/// Offset of the engine of a PAC beside the sequencer, behind all else in the list.
+pub(crate) const ENGINE_OFFSET: u64 = 0x2_0000;
 /// Bytes of a feature header with its GUID.
 const FEATURE_BYTES: u64 = 24;
 
@@ -42,7 +44,9 @@ impl Core {
         let list = if self.routed.is_some() { &all[..] } else { &all[..2] };
         let id = list.iter().position(|(begin, ..)| (*begin..begin + FEATURE_BYTES).contains(&offset))?;
         let (begin, guid, kind) = list[id];
-        let next = list.get(id + 1).map_or(0, |(next, ..)| (next - begin) as u32);
+        // The engine's own header is its block's.
+        let engine = (self.profile.shell == Shell::S10Pac).then_some(ENGINE_OFFSET);
+        let next = list.get(id + 1).map(|(next, ..)| *next).or(engine).map_or(0, |next| (next - begin) as u32);
         let header = Header { id: id as u16, revision: 0, next, end_of_list: next == 0, version: 0, kind };
         let at = (offset - begin) as usize;
         Some(if at < 8 { header.encode().to_le_bytes()[at] } else { guid.to_le_bytes()[at - 8] })

@@ -4,6 +4,7 @@ mod checks;
 mod control;
 mod engine;
 mod exerciser;
+mod msgdma;
 mod readings;
 mod sequencer;
 
@@ -36,11 +37,12 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
     let is_control = control::test(&mut checks, function);
+    let has_engine = msgdma::test(&mut checks, function, &interrupt) || has_engine;
     readings::test(&mut checks, function);
     let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
     let sequencer = sequencer::test(&mut checks, function, &interrupt);
     if !has_engine && !is_control && !has_exerciser && sequencer.is_none() {
-        let parts = "no XDMA engine, control function, host exerciser or command sequencer";
+        let parts = "no XDMA or mSGDMA engine, control function, host exerciser or command sequencer";
         let found = format!("{parts}: nothing that this program can use");
         checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
     }
