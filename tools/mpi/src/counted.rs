@@ -15,6 +15,7 @@ use fpga_mock::{Fabric, Profile};
 use fpga_regs::sequencer::queue;
 use fpga_tests::threads;
 
+use crate::data::Apart;
 use crate::engine::{Ends, Engine, Registered};
 use crate::memory::Memory;
 use crate::records::{Record, Records};
@@ -106,9 +107,7 @@ fn shape(collective: Collective, bytes: u64) -> Shape {
 
 /// One call of `rank`, from its input to its output.
 fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
-    engine.store(registered, shape, input, &Ends::default()).unwrap();
-    engine.run(registered, shape, &Ends::default(), || {}).unwrap();
-    engine.fetch(registered, shape, output, &Ends::default()).unwrap();
+    engine.call(registered, shape, &Ends::default(), &mut Apart { input, output }, || {}).unwrap();
 }
 
 /// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
@@ -234,9 +233,8 @@ fn memory_that_the_card_reaches_is_not_copied() {
             let mut found = vec![0; BYTES];
             let mut finished = None;
             let counted = allocation_counter::measure(|| {
-                engine.store(registered, &allreduce, &own, &ends).unwrap();
-                finished = Some(engine.run(registered, &allreduce, &ends, || {}).unwrap());
-                engine.fetch(registered, &allreduce, &mut found, &ends).unwrap();
+                let mut data = Apart { input: &own, output: &mut found };
+                finished = Some(engine.call(registered, &allreduce, &ends, &mut data, || {}).unwrap());
             });
             if let (Some(at), Some(end)) = (output, &ends.output) {
                 assert!(found.iter().all(|byte| *byte == 0), "the host has copied the output");
