@@ -23,12 +23,12 @@ use crate::settings::Policy;
 use crate::shape::{Reason, Shape};
 use crate::statistics::{Call, Name, Statistics};
 
-const RANKS: u32 = 2;
+pub(crate) const RANKS: u32 = 2;
 const WARM: usize = 3;
 
 /// Accesses to a card's registers.
 #[derive(Debug, Default)]
-struct Accesses {
+pub(crate) struct Accesses {
     reads: AtomicU64,
     doorbells: AtomicU64,
     /// Writes that arm the interrupt, before the host sleeps.
@@ -39,6 +39,11 @@ struct Accesses {
 }
 
 impl Accesses {
+    /// Doorbells so far.
+    pub(crate) fn doorbells(&self) -> u64 {
+        self.doorbells.load(Ordering::SeqCst)
+    }
+
     /// The number of each: reads, doorbells, armings, announcements and others.
     fn all(&self) -> [u64; 5] {
         [&self.reads, &self.doorbells, &self.armings, &self.announcements, &self.others]
@@ -100,18 +105,18 @@ fn watched(fabric: &Fabric, node: u32, accesses: &Arc<Accesses>) -> Card {
     Card::open(in_process::attach(endpoint, &Domain::in_process(), "watched").unwrap()).unwrap()
 }
 
-fn shape(collective: Collective, bytes: u64) -> Shape {
+pub(crate) fn shape(collective: Collective, bytes: u64) -> Shape {
     let combine = collective.reduces().then_some(Combine { reduction: Reduction::Sum, element: Element::U64 });
     Shape { collective, bytes, root: 0, combine, counts: Vec::new() }
 }
 
 /// One call of `rank`, from its input to its output.
-fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
+pub(crate) fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
     engine.call(registered, shape, &Ends::default(), &mut Apart { input, output }, || {}).unwrap();
 }
 
 /// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
-fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     accesses: &[Arc<Accesses>],
     clock: bool,
     rank: impl Fn(usize, &mut Engine, &mut Registered) -> T + Sync,
@@ -162,9 +167,9 @@ fn a_warm_call_is_one_doorbell_and_allocates_nothing() {
                 call(engine, registered, shape, &input[..given], &mut output[..taken]);
             }
             meeting.wait();
-            let (before, rung) = (own.all(), other.doorbells.load(Ordering::SeqCst));
+            let (before, rung) = (own.all(), other.doorbells());
             meeting.wait();
-            while rank == last && other.doorbells.load(Ordering::SeqCst) == rung {
+            while rank == last && other.doorbells() == rung {
                 std::thread::yield_now();
             }
             let counted = allocation_counter::measure(|| {

@@ -106,6 +106,11 @@ impl Registered {
         self.planned(shape).map_or(0, |planned| planned.programs().map(|one| one.instructions.len()).sum())
     }
 
+    #[cfg(test)]
+    pub(crate) fn forget_plans(&mut self) {
+        self.plans.clear();
+    }
+
     /// Number of parts of a call.
     #[cfg(test)]
     pub(crate) fn parts(&self, shape: &Shape) -> u64 {
@@ -191,6 +196,12 @@ impl Engine {
         let order = if in_rank_order { Order::Rank } else { Order::default() };
         let stages = std::array::from_fn(|_| Stage::default());
         Ok(Engine { cluster, buffer: None, stages, part_bytes: PART_BYTES, order, timeout })
+    }
+
+    /// Cuts calls that are planned from now on into parts of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn cut_into(&mut self, part_bytes: u64) {
+        self.part_bytes = part_bytes;
     }
 
     /// Clock of the card's counters.

@@ -33,6 +33,8 @@ mod hints;
 mod memory;
 mod mpi;
 mod offload;
+#[cfg(test)]
+mod parted;
 mod parts;
 mod peers;
 mod records;
