@@ -43,9 +43,7 @@ impl Side {
         align: u64,
         mut at: usize,
     ) -> usize {
-        self.reached.clear();
-        self.bounced.clear();
-        self.runs.clear();
+        self.clear(pieces.iter().map(|piece| parts.runs(index, piece.offset, piece.bytes).count()).sum());
         for piece in pieces {
             let runs = || parts.runs(index, piece.offset, piece.bytes);
             let address = |run: &Run| reached.and_then(|reached| reached.address(run.offset, run.bytes));
@@ -66,6 +64,16 @@ impl Side {
             }
         }
         at
+    }
+
+    /// Empties the lists. Room for so many runs in each: wherever the data of the next call lies, nothing is allocated.
+    fn clear(&mut self, runs: usize) {
+        self.reached.clear();
+        self.reached.reserve(runs);
+        self.bounced.clear();
+        self.bounced.reserve(runs);
+        self.runs.clear();
+        self.runs.reserve(runs);
     }
 
     /// Bytes that the host copies.
