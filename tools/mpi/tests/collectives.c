@@ -241,7 +241,7 @@ static void one(const struct type *types, int type_count, const struct group *gr
     if (!reduces && type->kind == PAIR) type = &types[4];
     int shape = draw(10);
     c.count = shape == 0 ? 0 : shape < 7 ? 1 + draw(40) : shape < 9 ? 1 + draw(3000) : 1 + draw(20000);
-    if (large) c.count = ((4 << 20) + draw(4 << 20)) / type->bytes;
+    if (large) c.count = ((4 << 20) + draw(1 << 20)) / type->bytes;
     c.root = draw(1 << 12) % size;
     c.in_place = draw(3) == 0 && size > 1;
     /* MPICH 4.0 crashes in its own large in-place reduce to other roots than 0. */
