@@ -4,6 +4,7 @@ use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
 use crate::arguments::{Arguments, Side};
+use crate::data::Data;
 use crate::foreign::Word;
 use crate::mpi::{Comm, Datatype};
 use crate::shape::{Shape, contiguous, size_of};
@@ -124,9 +125,89 @@ impl Places {
         })
     }
 
+    /// The data of both, for a call. What has to be packed is packed now.
+    ///
+    /// # Safety
+    /// The places are those of arguments which the program has just passed to MPI, which requires that the elements exist, and that the
+    /// program uses none of them, until the call ends. The result is dropped before.
+    pub(crate) unsafe fn hold(&self, comm: Comm) -> Result<Held<'_>, i32> {
+        let input = match &self.input {
+            None => Elements::Copied(Vec::new()),
+            Some(place) => match place.range() {
+                Some((address, bytes)) => Elements::There(address, bytes),
+                // SAFETY: by this function's contract.
+                None => Elements::Copied(unsafe { place.packed(comm) }?),
+            },
+        };
+        let output = match &self.output {
+            None => Elements::Copied(Vec::new()),
+            Some(place) => place.range().map_or_else(
+                || Elements::Copied(vec![0; place.bytes]),
+                |(address, bytes)| Elements::There(address, bytes),
+            ),
+        };
+        Ok(Held { input, output, place: self.output.as_ref() })
+    }
+
     /// Bytes of both.
     pub(crate) fn bytes(&self) -> u64 {
         [&self.input, &self.output].into_iter().flatten().map(|place| place.bytes as u64).sum()
+    }
+}
+
+/// The data of a call while it runs. The card may use other bytes of it meanwhile: references lead to those only that are copied.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    input: Elements,
+    output: Elements,
+    place: Option<&'a Place>,
+}
+
+/// The elements of one side.
+#[derive(Debug)]
+enum Elements {
+    /// They lie together at this address of the program, with so many bytes.
+    There(Word, usize),
+    /// They are, or will be, packed.
+    Copied(Vec<u8>),
+}
+
+impl Held<'_> {
+    /// Stores the output, if it was packed.
+    pub(crate) fn release(self, comm: Comm) -> Result<(), i32> {
+        match (self.place, self.output) {
+            // SAFETY: by the contract of `Places::hold`, the call has not ended.
+            (Some(place), Elements::Copied(data)) => unsafe { place.unpack(&data, comm) },
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Data for Held<'_> {
+    fn wants_output(&self) -> bool {
+        self.place.is_some()
+    }
+
+    fn input(&self, offset: usize, bytes: usize) -> &[u8] {
+        match &self.input {
+            Elements::There(address, all) => {
+                assert!(offset <= *all && bytes <= all - offset, "{bytes} bytes at {offset} of {all}");
+                // SAFETY: by the contract of `Places::hold` they exist, and nothing but `output` changes them, which borrows this.
+                unsafe { std::slice::from_raw_parts((address + offset) as *const u8, bytes) }
+            }
+            Elements::Copied(data) => &data[offset..][..bytes],
+        }
+    }
+
+    fn output(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
+        match &mut self.output {
+            Elements::There(address, all) => {
+                assert!(offset <= *all && bytes <= *all - offset, "{bytes} bytes at {offset} of {all}");
+                // SAFETY: by the contract of `Places::hold` there is room, and nothing else uses it: `input` cannot while this is borrowed.
+                unsafe { std::slice::from_raw_parts_mut((*address + offset) as *mut u8, bytes) }
+            }
+            Elements::Copied(data) => &mut data[offset..][..bytes],
+        }
     }
 }
 
@@ -265,6 +346,15 @@ impl Place {
             // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
             return Ok(take(unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }));
         }
+        // SAFETY: by this function's contract.
+        Ok(take(&unsafe { self.packed(comm) }?))
+    }
+
+    /// The data, one element after the other.
+    ///
+    /// # Safety
+    /// As [`read`](Place::read).
+    unsafe fn packed(&self, comm: Comm) -> Result<Vec<u8>, i32> {
         let mut data = vec![0; self.bytes];
         let mut left = data.as_mut_slice();
         for part in self.parts() {
@@ -273,7 +363,7 @@ impl Place {
             unsafe { part.copy_out(now, comm) }?;
             left = later;
         }
-        Ok(take(&data))
+        Ok(data)
     }
 
     /// Calls `give` with room for the data, all of which it fills, and stores the data.
@@ -291,7 +381,16 @@ impl Place {
         }
         let mut data = vec![0; self.bytes];
         give(&mut data)?;
-        let mut left = data.as_slice();
+        // SAFETY: by this function's contract.
+        Ok(unsafe { self.unpack(&data, comm) }?)
+    }
+
+    /// Stores `data`, which are all elements one after the other.
+    ///
+    /// # Safety
+    /// As [`write`](Place::write).
+    unsafe fn unpack(&self, data: &[u8], comm: Comm) -> Result<(), i32> {
+        let mut left = data;
         for part in self.parts() {
             let (now, later) = left.split_at(part.bytes);
             // SAFETY: by this function's contract.

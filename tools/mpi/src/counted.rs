@@ -15,6 +15,7 @@ use fpga_mock::{Fabric, Profile};
 use fpga_regs::sequencer::queue;
 use fpga_tests::threads;
 
+use crate::data::Apart;
 use crate::engine::{Ends, Engine, Registered};
 use crate::memory::Memory;
 use crate::records::{Record, Records};
@@ -22,12 +23,12 @@ use crate::settings::Policy;
 use crate::shape::{Reason, Shape};
 use crate::statistics::{Call, Name, Statistics};
 
-const RANKS: u32 = 2;
+pub(crate) const RANKS: u32 = 2;
 const WARM: usize = 3;
 
 /// Accesses to a card's registers.
 #[derive(Debug, Default)]
-struct Accesses {
+pub(crate) struct Accesses {
     reads: AtomicU64,
     doorbells: AtomicU64,
     /// Writes that arm the interrupt, before the host sleeps.
@@ -38,6 +39,11 @@ struct Accesses {
 }
 
 impl Accesses {
+    /// Doorbells so far.
+    pub(crate) fn doorbells(&self) -> u64 {
+        self.doorbells.load(Ordering::SeqCst)
+    }
+
     /// The number of each: reads, doorbells, armings, announcements and others.
     fn all(&self) -> [u64; 5] {
         [&self.reads, &self.doorbells, &self.armings, &self.announcements, &self.others]
@@ -99,20 +105,18 @@ fn watched(fabric: &Fabric, node: u32, accesses: &Arc<Accesses>) -> Card {
     Card::open(in_process::attach(endpoint, &Domain::in_process(), "watched").unwrap()).unwrap()
 }
 
-fn shape(collective: Collective, bytes: u64) -> Shape {
+pub(crate) fn shape(collective: Collective, bytes: u64) -> Shape {
     let combine = collective.reduces().then_some(Combine { reduction: Reduction::Sum, element: Element::U64 });
     Shape { collective, bytes, root: 0, combine, counts: Vec::new() }
 }
 
 /// One call of `rank`, from its input to its output.
-fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
-    engine.store(registered, shape, input, &Ends::default()).unwrap();
-    engine.run(registered, shape, &Ends::default(), || {}).unwrap();
-    engine.fetch(registered, shape, output, &Ends::default()).unwrap();
+pub(crate) fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
+    engine.call(registered, shape, &Ends::default(), &mut Apart { input, output }, || {}).unwrap();
 }
 
 /// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
-fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     accesses: &[Arc<Accesses>],
     clock: bool,
     rank: impl Fn(usize, &mut Engine, &mut Registered) -> T + Sync,
@@ -163,9 +167,9 @@ fn a_warm_call_is_one_doorbell_and_allocates_nothing() {
                 call(engine, registered, shape, &input[..given], &mut output[..taken]);
             }
             meeting.wait();
-            let (before, rung) = (own.all(), other.doorbells.load(Ordering::SeqCst));
+            let (before, rung) = (own.all(), other.doorbells());
             meeting.wait();
-            while rank == last && other.doorbells.load(Ordering::SeqCst) == rung {
+            while rank == last && other.doorbells() == rung {
                 std::thread::yield_now();
             }
             let counted = allocation_counter::measure(|| {
@@ -234,9 +238,8 @@ fn memory_that_the_card_reaches_is_not_copied() {
             let mut found = vec![0; BYTES];
             let mut finished = None;
             let counted = allocation_counter::measure(|| {
-                engine.store(registered, &allreduce, &own, &ends).unwrap();
-                finished = Some(engine.run(registered, &allreduce, &ends, || {}).unwrap());
-                engine.fetch(registered, &allreduce, &mut found, &ends).unwrap();
+                let mut data = Apart { input: &own, output: &mut found };
+                finished = Some(engine.call(registered, &allreduce, &ends, &mut data, || {}).unwrap());
             });
             if let (Some(at), Some(end)) = (output, &ends.output) {
                 assert!(found.iter().all(|byte| *byte == 0), "the host has copied the output");

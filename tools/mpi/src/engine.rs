@@ -1,42 +1,44 @@
 //! The card of this rank: plans, and the way of one call through its queue.
 //!
 //! A call is one doorbell: copies of the input from host memory, the program of this rank, and copies of the output back go into the
-//! ring together. Data goes through host memory that is allocated once and grows, unless the card reaches the program's.
+//! ring together. A large call is cut into [parts](Parts) with a doorbell each. Two are on their way at a time: while the card runs one, the
+//! host copies the input of the next and the output of the one before. Data goes through bounce buffers, in host memory that is
+//! allocated once and grows, unless the card reaches the program's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cmdseq::plan::{self, Order, Piece};
-use cmdseq::{Completion, Instruction, Operand, Operation, Tables};
-use fpga_driver::{Bound, Card, Cluster, Communicator, Contexts, Error, Peers, Token, check, digest};
+use cmdseq::{Instruction, Operation, Tables};
+use fpga_driver::{Card, Cluster, Communicator, Contexts, Error, Peers, digest};
 use fpga_hal::DmaBuffer;
 use fpga_select::Selector;
 
+use crate::data::Data;
 use crate::memory::Reached;
+use crate::parts::{PART_BYTES, Parts};
 use crate::shape::Shape;
+use crate::stage::Stage;
 
 /// Plans that a communicator keeps. All of them are dropped if there are more, on all ranks at the same call.
 pub(crate) const PLANS_MAX: usize = 256;
-/// Alignment of copies in host memory.
-const ALIGNMENT: usize = 64;
 /// Smallest buffer in host memory.
 const BUFFER_MIN: usize = 1 << 20;
-/// Longest waits between checks that the MPI library makes progress.
-const PAUSE_FIRST: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Longest wait for a server to open its card.
 const OPEN: Duration = Duration::from_secs(5);
-/// Bits of the card's counter in a completion.
-const CYCLES_MASK: u64 = (1 << 48) - 1;
+/// Parts of a call that are on their way at a time.
+const STAGES: usize = 2;
 
 /// The card of this process.
 #[derive(Debug)]
 pub(crate) struct Engine {
     cluster: Cluster,
-    /// Inputs lie at its beginning, outputs after them.
+    /// Bounce buffers of the stages.
     buffer: Option<Arc<DmaBuffer>>,
-    flights: Vec<(Token, Operation)>,
+    stages: [Stage; STAGES],
+    /// Bytes of a part of a large call.
+    part_bytes: u64,
     /// Folds in the order of ranks.
     order: Order,
     timeout: Option<Duration>,
@@ -50,16 +52,35 @@ pub(crate) struct Registered {
     plans: HashMap<Shape, Option<Planned>>,
 }
 
-/// What this rank does in a plan. The cards keep the communicators of the plan as long as this lives.
+/// What this rank does in a call.
 #[derive(Debug)]
 struct Planned {
+    parts: Parts,
+    part: Program,
+    /// If it differs from the others.
+    last: Option<Program>,
+    /// Whether the cards are faster than the MPI library, once it was measured.
+    is_faster: Option<bool>,
+}
+
+impl Planned {
+    fn program(&self, index: u64) -> &Program {
+        self.last.as_ref().filter(|_| index + 1 == self.parts.count()).unwrap_or(&self.part)
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        (0..self.parts.count()).map(|index| self.program(index))
+    }
+}
+
+/// What this rank does in a plan. The cards keep the communicators of the plan as long as this lives.
+#[derive(Debug)]
+struct Program {
     instructions: Vec<Instruction>,
     input: Vec<Piece>,
     output: Vec<Piece>,
     /// Those of a vector form, which the card has or is given before the call.
     tables: Tables,
-    /// Whether the cards are faster than the MPI library, once it was measured.
-    is_faster: Option<bool>,
     _contexts: Contexts,
 }
 
@@ -82,20 +103,32 @@ impl Registered {
     /// Number of instructions of this rank, without the copies.
     #[cfg(test)]
     pub(crate) fn instructions(&self, shape: &Shape) -> usize {
-        self.planned(shape).map_or(0, |planned| planned.instructions.len())
+        self.planned(shape).map_or(0, |planned| planned.programs().map(|one| one.instructions.len()).sum())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget_plans(&mut self) {
+        self.plans.clear();
+    }
+
+    /// Number of parts of a call.
+    #[cfg(test)]
+    pub(crate) fn parts(&self, shape: &Shape) -> u64 {
+        self.planned(shape).map_or(0, |planned| planned.parts.count())
     }
 
     /// Bytes of the input and of the output of this rank.
     pub(crate) fn bytes(&self, shape: &Shape) -> (usize, usize) {
-        let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes as usize).sum();
-        self.planned(shape).map_or((0, 0), |planned| (sum(&planned.input), sum(&planned.output)))
+        let sum = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes as usize).sum::<usize>();
+        let programs = self.planned(shape).into_iter().flat_map(Planned::programs);
+        programs.fold((0, 0), |(input, output), one| (input + sum(&one.input), output + sum(&one.output)))
     }
 }
 
-/// A call whose instructions are done: its output is in host memory.
+/// What a call has cost.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// From the issue of the first instruction of the program to the end of the last.
+    /// From the issue of the first instruction of the program to the end of the last, of all parts.
     pub(crate) cycles: u64,
     /// Bytes that the host copies, to memory that the card reaches and back.
     pub(crate) copied: u64,
@@ -108,21 +141,29 @@ pub(crate) struct Ends {
     pub(crate) output: Option<Reached>,
 }
 
-/// Where the card finds a piece of the input, or leaves one of the output.
-enum At<'a> {
-    /// In the program's memory.
-    Reached(&'a Arc<DmaBuffer>, Operand),
-    /// In the memory of this library, so many bytes from its beginning.
-    Copied(usize),
+/// A call under way.
+struct Flow<'a> {
+    planned: &'a Planned,
+    ends: &'a Ends,
+    wants_output: bool,
+    /// Bytes of the bounce buffers of a stage.
+    room: usize,
+    align: u64,
 }
 
-impl<'a> At<'a> {
-    /// What an instruction names, and the buffer that it is in, if `buffer` is the memory of this library.
-    fn operand(self, buffer: &'a Arc<DmaBuffer>) -> (&'a Arc<DmaBuffer>, Operand) {
-        match self {
-            At::Reached(held, operand) => (held, operand),
-            At::Copied(at) => (buffer, Operand::host(buffer.iova().0 + at as u64)),
-        }
+impl Flow<'_> {
+    /// The stage of a part, and where its bounce buffers begin.
+    fn slot(&self, index: u64) -> (usize, usize) {
+        let slot = index as usize % STAGES;
+        (slot, slot * self.room)
+    }
+
+    /// Finds the places of a part. Returns the bytes of bounce buffers that it needs.
+    fn lay(&self, stage: &mut Stage, index: u64) -> usize {
+        let Program { input, output, .. } = self.planned.program(index);
+        let output = if self.wants_output { &output[..] } else { &[] };
+        let ends = (self.ends.input.as_ref(), self.ends.output.as_ref());
+        stage.lay((input, output), (self.planned.parts, index), ends, self.align)
     }
 }
 
@@ -133,32 +174,6 @@ fn known<'a>(registered: &'a Registered, shape: &Shape) -> Result<&'a Planned, E
         value: shape.collective.to_string(),
         expected: "one with a plan".to_owned(),
     })
-}
-
-/// The places of pieces, of which those that are copied lie one after the other from `at` on.
-fn places<'a>(
-    pieces: &'a [Piece],
-    reached: Option<&'a Reached>,
-    align: u64,
-    mut at: usize,
-) -> impl Iterator<Item = (&'a Piece, At<'a>)> {
-    pieces.iter().map(move |piece| {
-        let address = |reached: &'a Reached| Some((&reached.buffer, reached.address(piece.offset, piece.bytes)?));
-        let place = match reached.and_then(address).filter(|(_, address)| address.is_multiple_of(align)) {
-            Some((buffer, address)) => At::Reached(buffer, Operand::host(address)),
-            None => {
-                at += aligned(piece.bytes);
-                At::Copied(at - aligned(piece.bytes))
-            }
-        };
-        (piece, place)
-    })
-}
-
-/// Bytes of the pieces that are copied: of their data, and in host memory.
-fn copied(pieces: &[Piece], reached: Option<&Reached>, align: u64) -> (u64, usize) {
-    let copied = places(pieces, reached, align, 0).filter(|(_, place)| matches!(place, At::Copied(_)));
-    copied.fold((0, 0), |(data, room), (piece, _)| (data + piece.bytes, room + aligned(piece.bytes)))
 }
 
 impl Engine {
@@ -179,7 +194,14 @@ impl Engine {
     pub(crate) fn on(card: Card, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, Error> {
         let cluster = Cluster::of(vec![card])?;
         let order = if in_rank_order { Order::Rank } else { Order::default() };
-        Ok(Engine { cluster, buffer: None, flights: Vec::new(), order, timeout })
+        let stages = std::array::from_fn(|_| Stage::default());
+        Ok(Engine { cluster, buffer: None, stages, part_bytes: PART_BYTES, order, timeout })
+    }
+
+    /// Cuts calls that are planned from now on into parts of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn cut_into(&mut self, part_bytes: u64) {
+        self.part_bytes = part_bytes;
     }
 
     /// Clock of the card's counters.
@@ -214,7 +236,23 @@ impl Engine {
         Ok(is_there)
     }
 
+    /// The plans of the parts of a call of `shape`; `None` if one of them has none. Collective.
     fn make_plan(&mut self, registered: &Registered, shape: &Shape) -> Result<Option<Planned>, Error> {
+        let ranks = registered.communicator.members().len() as u64;
+        let parts = Parts::of(shape, ranks, self.part_bytes);
+        let (first, last) = (parts.shape(shape, 0), parts.shape(shape, parts.count() - 1));
+        let Some(part) = self.make_program(registered, &first)? else { return Ok(None) };
+        let mut planned = Planned { parts, part, last: None, is_faster: None };
+        if last != first {
+            planned.last = self.make_program(registered, &last)?;
+            if planned.last.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(planned))
+    }
+
+    fn make_program(&mut self, registered: &Registered, shape: &Shape) -> Result<Option<Program>, Error> {
         let mut request = shape.request(registered.communicator.members().to_vec());
         request.order = self.order;
         // The cards of other ranks run nothing for this communicator.
@@ -229,134 +267,72 @@ impl Engine {
         let contexts = among.contexts(&set.communicators)?;
         let (node, program) = (set.nodes[registered.rank], &set.programs[registered.rank]);
         let not_empty = |pieces: &[Piece]| pieces.iter().filter(|piece| piece.bytes != 0).cloned().collect();
-        Ok(Some(Planned {
+        Ok(Some(Program {
             instructions: contexts.translate(node, &program.instructions).into_owned(),
             input: not_empty(&program.input),
             output: not_empty(&program.output),
             tables: program.tables.clone(),
-            is_faster: None,
             _contexts: contexts,
         }))
     }
 
-    /// Copies this rank's `input` to host memory that the card reaches, but for what it reaches at `ends`. There must be a plan.
-    pub(crate) fn store(
-        &mut self,
-        registered: &Registered,
-        shape: &Shape,
-        input: &[u8],
-        ends: &Ends,
-    ) -> Result<(), Error> {
-        let planned = known(registered, shape)?;
-        let align = self.alignment();
-        let (_, room) = copied(&planned.input, ends.input.as_ref(), align);
-        let buffer = self.buffer(room + copied(&planned.output, ends.output.as_ref(), align).1)?;
-        for (piece, place) in places(&planned.input, ends.input.as_ref(), align, 0) {
-            if let At::Copied(at) = place {
-                let data = &input[piece.offset as usize..][..piece.bytes as usize];
-                buffer.write(at, data).map_err(Error::Bus)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Has the card run its part of the plan of `shape`, on the input that [`store`](Engine::store) has stored. Calls `progress` while
-    /// it waits.
-    pub(crate) fn run(
+    /// Has the card run its part of the plan of `shape`, which there must be, on `data`, but for what the card reaches at `ends`. Calls
+    /// `progress` while it waits.
+    pub(crate) fn call(
         &mut self,
         registered: &Registered,
         shape: &Shape,
         ends: &Ends,
+        data: &mut impl Data,
         progress: impl Fn(),
     ) -> Result<Finished, Error> {
         let planned = known(registered, shape)?;
-        // No call is in flight, so that no instruction uses the tables that are replaced.
-        self.cluster.card_mut(0).load_tables(&planned.tables)?;
-        let align = self.alignment();
-        let (given, outputs) = copied(&planned.input, ends.input.as_ref(), align);
-        let (taken, room) = copied(&planned.output, ends.output.as_ref(), align);
-        let buffer = self.buffer(outputs + room)?;
-        for (piece, place) in places(&planned.input, ends.input.as_ref(), align, 0) {
-            let (held, from) = place.operand(&buffer);
-            let copy = Instruction::copy(from, Operand::card(piece.address), piece.bytes);
-            self.push(Bound::from(copy).holding(Arc::clone(held)))?;
-        }
-        let first = self.flights.len();
-        for instruction in &planned.instructions {
-            self.push(Bound::from(instruction))?;
-        }
-        let last = self.flights.len();
-        for (piece, place) in places(&planned.output, ends.output.as_ref(), align, outputs) {
-            let (held, to) = place.operand(&buffer);
-            let copy = Instruction::copy(Operand::card(piece.address), to, piece.bytes);
-            self.push(Bound::from(copy).holding(Arc::clone(held)))?;
-        }
-        let cycles = self.finish(first..last, progress)?;
-        Ok(Finished { cycles, copied: given + taken })
-    }
-
-    /// Stores an instruction, and waits for room in the ring if there is none.
-    fn push(&mut self, bound: Bound) -> Result<(), Error> {
-        let operation = bound.instruction().operation;
-        let queue = self.cluster.card_mut(0).queue_mut();
-        let began = Instant::now();
-        while !queue.has_room() {
-            queue.ring()?;
-            queue.wait_progress(PAUSE_MAX)?;
-            expect_before(self.timeout, began, || "room in the ring".to_owned())?;
-        }
-        self.flights.push((queue.push(bound)?, operation));
-        Ok(())
-    }
-
-    /// Rings, and waits for all instructions. Returns the cycles of those in `program`.
-    fn finish(&mut self, program: std::ops::Range<usize>, progress: impl Fn()) -> Result<u64, Error> {
-        let node = self.cluster.cards()[0].node();
-        let queue = self.cluster.card_mut(0).queue_mut();
-        queue.ring()?;
-        let began = Instant::now();
-        let mut pause = PAUSE_FIRST;
-        let (mut issued, mut ended) = (None, 0);
-        for (index, (token, operation)) in self.flights.drain(..).enumerate() {
-            let completion: Completion = loop {
-                if let Some(completion) = queue.test(&token)? {
-                    break completion;
-                }
-                // The first wait is short and comes before MPI is asked: most calls end in it.
-                if queue.wait_progress(pause)? == 0 {
-                    progress();
-                    pause = (pause * 2).min(PAUSE_MAX);
-                }
-                expect_before(self.timeout, began, || format!("{operation} to complete"))?;
-            };
-            check(completion, node, index, operation)?;
-            if program.contains(&index) {
-                issued.get_or_insert(completion.issued);
-                ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+        let count = planned.parts.count();
+        let mut flow = Flow { planned, ends, wants_output: data.wants_output(), room: 0, align: self.alignment() };
+        // No part needs more room than the first or the last.
+        flow.room = [0, count - 1].map(|index| flow.lay(&mut self.stages[0], index)).into_iter().max().unwrap_or(0);
+        self.reserve(flow.room * STAGES.min(count as usize))?;
+        // No part is in flight when tables are replaced.
+        let has_tables = planned.programs().any(|program| !program.tables.is_empty());
+        let mut finished = Finished::default();
+        for index in 0..count {
+            if has_tables && index > 0 {
+                self.end(&flow, index - 1, data, &progress, &mut finished)?;
+            }
+            self.begin(&flow, index, data)?;
+            if !has_tables && index > 0 {
+                self.end(&flow, index - 1, data, &progress, &mut finished)?;
             }
         }
-        Ok(issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK))
+        self.end(&flow, count - 1, data, &progress, &mut finished)?;
+        Ok(finished)
     }
 
-    /// Copies the output of the last call of this shape to `output`, but for what the card has written there.
-    pub(crate) fn fetch(
-        &self,
-        registered: &Registered,
-        shape: &Shape,
-        output: &mut [u8],
-        ends: &Ends,
+    /// Copies the input of a part, and submits it.
+    fn begin(&mut self, flow: &Flow<'_>, index: u64, data: &impl Data) -> Result<(), Error> {
+        let (program, (slot, base)) = (flow.planned.program(index), flow.slot(index));
+        let Engine { cluster, buffer: Some(buffer), stages, timeout, .. } = self else { return Err(unreserved()) };
+        flow.lay(&mut stages[slot], index);
+        stages[slot].store(buffer, base, data)?;
+        cluster.card_mut(0).load_tables(&program.tables)?;
+        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, *timeout)
+    }
+
+    /// Waits for a part, and copies its output.
+    fn end(
+        &mut self,
+        flow: &Flow<'_>,
+        index: u64,
+        data: &mut impl Data,
+        progress: &impl Fn(),
+        finished: &mut Finished,
     ) -> Result<(), Error> {
-        let planned = known(registered, shape)?;
-        let Some(buffer) = &self.buffer else { return Ok(()) };
-        let align = self.alignment();
-        let (_, outputs) = copied(&planned.input, ends.input.as_ref(), align);
-        for (piece, place) in places(&planned.output, ends.output.as_ref(), align, outputs) {
-            if let At::Copied(at) = place {
-                let data = &mut output[piece.offset as usize..][..piece.bytes as usize];
-                buffer.read(at, data).map_err(Error::Bus)?;
-            }
-        }
-        Ok(())
+        let (slot, base) = flow.slot(index);
+        let Engine { cluster, buffer: Some(buffer), stages, timeout, .. } = self else { return Err(unreserved()) };
+        let node = cluster.cards()[0].node();
+        finished.cycles += stages[slot].finish(cluster.card_mut(0).queue_mut(), node, *timeout, progress)?;
+        finished.copied += stages[slot].copied();
+        stages[slot].fetch(buffer, base, data)
     }
 
     /// Alignment of addresses in instructions.
@@ -372,19 +348,20 @@ impl Engine {
         (buffer.domain().mappings() <= buffer.domain().entry_limit() / 2).then_some(buffer)
     }
 
-    /// Host memory of at least `bytes` bytes.
-    fn buffer(&mut self, bytes: usize) -> Result<Arc<DmaBuffer>, Error> {
-        match &self.buffer {
-            Some(buffer) if buffer.len() >= bytes => Ok(Arc::clone(buffer)),
-            _ => {
-                // The smaller one goes first: both together may be more than there is.
-                self.buffer = None;
-                let buffer = self.cluster.cards()[0].allocate(bytes.next_power_of_two().max(BUFFER_MIN))?;
-                self.buffer = Some(Arc::clone(&buffer));
-                Ok(buffer)
-            }
+    /// Makes sure that there are bounce buffers of at least `bytes` bytes. No call is in flight.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.buffer.as_ref().is_none_or(|buffer| buffer.len() < bytes) {
+            // The smaller one goes first: both together may be more than there is.
+            self.buffer = None;
+            self.buffer = Some(self.cluster.cards()[0].allocate(bytes.next_power_of_two().max(BUFFER_MIN))?);
         }
+        Ok(())
     }
+}
+
+/// There are no bounce buffers, which each call begins with.
+fn unreserved() -> Error {
+    Error::Stale { what: "bounce buffer" }
 }
 
 fn is_one_sided(operation: Operation) -> bool {
@@ -392,24 +369,6 @@ fn is_one_sided(operation: Operation) -> bool {
         operation,
         Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal | Operation::Open | Operation::Close
     )
-}
-
-fn aligned(bytes: u64) -> usize {
-    (bytes as usize).next_multiple_of(ALIGNMENT)
-}
-
-fn expect_before(timeout: Option<Duration>, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
-    match timeout {
-        Some(timeout) if began.elapsed() > timeout => Err(Error::Timeout {
-            what: what(),
-            node: None,
-            rank: None,
-            instruction: None,
-            waited: began.elapsed(),
-            last_seen: "FPGA_MPI_TIMEOUT is over".to_owned(),
-        }),
-        _ => Ok(()),
-    }
 }
 
 /// An error with all its causes, on one line.

@@ -24,6 +24,7 @@ mod arguments;
 mod buffers;
 #[cfg(test)]
 mod counted;
+mod data;
 mod engine;
 pub mod exports;
 mod folding;
@@ -32,11 +33,15 @@ mod hints;
 mod memory;
 mod mpi;
 mod offload;
+#[cfg(test)]
+mod parted;
+mod parts;
 mod peers;
 mod records;
 mod session;
 mod settings;
 mod shape;
+mod stage;
 mod statistics;
 mod team;
 mod trouble;

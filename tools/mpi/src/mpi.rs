@@ -209,14 +209,20 @@ impl Comm {
         })
     }
 
-    /// Sends `data` to all members, and returns what each has sent, by rank. Collective.
+    /// Sends `data` to all members, and returns what each has sent, by rank. Collective. One call of MPI, or two if data is long.
     pub(crate) fn allgather(self, data: &[u8], constants: &Constants) -> Result<Vec<Vec<u8>>> {
-        let size = self.size()? as usize;
-        let length = data.len() as i64;
-        let mut lengths = vec![0i64; size];
-        let int64 = constants.int64;
-        // SAFETY: MPI reads one integer of 64 bits and writes one for each member.
-        check(unsafe { pmpi!(MPI_Allgather, &raw const length, 1, int64, lengths.as_mut_ptr(), 1, int64, self.0) })?;
+        let own = packet(data);
+        let byte = constants.byte;
+        let mut packets = vec![0u8; own.len() * self.size()? as usize];
+        // SAFETY: MPI reads one packet and writes one for each member.
+        check(unsafe {
+            pmpi!(MPI_Allgather, own.as_ptr(), own.len(), byte, packets.as_mut_ptr(), own.len(), byte, self.0)
+        })?;
+        let (packets, _) = packets.as_chunks::<PACKET>();
+        if let Some(all) = packets.iter().map(of_packet).collect() {
+            return Ok(all);
+        }
+        let lengths: Vec<i64> = packets.iter().map(length_in).collect();
         // What exceeds an integer is no message of ours: nothing is exchanged, on any rank.
         let total: i64 = lengths.iter().sum();
         let (Ok(_), true) = (c_int::try_from(total), lengths.iter().all(|length| *length >= 0)) else {
@@ -224,7 +230,6 @@ impl Comm {
         };
         let packed = Packed::of(lengths.iter().map(|length| *length as u64));
         let mut all = vec![0u8; total as usize];
-        let byte = constants.byte;
         // SAFETY: MPI reads `length` bytes, and writes `counts` bytes at `places`, which lie one after the other in `all`.
         check(unsafe {
             pmpi!(
@@ -304,6 +309,29 @@ impl Comm {
 pub(crate) fn reduce(left: &[u8], right: &mut [u8], count: u64, (datatype, operation): Handles) -> Result<()> {
     // SAFETY: MPI reads and writes `count` elements, which both have; the datatype is one without a constructor.
     check(unsafe { pmpi!(MPI_Reduce_local, left.as_ptr(), right.as_mut_ptr(), count, datatype, operation) })
+}
+
+/// Bytes of the first message of [`Comm::allgather`]: the length of the data, and the data if there is room. What ranks agree on is short.
+const PACKET: usize = 256;
+const HEAD: usize = size_of::<i64>();
+
+fn packet(data: &[u8]) -> [u8; PACKET] {
+    let mut packet = [0; PACKET];
+    packet[..HEAD].copy_from_slice(&(data.len() as i64).to_le_bytes());
+    if let Some(room) = packet[HEAD..].get_mut(..data.len()) {
+        room.copy_from_slice(data);
+    }
+    packet
+}
+
+fn length_in(packet: &[u8; PACKET]) -> i64 {
+    packet.first_chunk().map_or(0, |head| i64::from_le_bytes(*head))
+}
+
+/// The data of a packet; `None` if there was no room for it.
+fn of_packet(packet: &[u8; PACKET]) -> Option<Vec<u8>> {
+    let length = usize::try_from(length_in(packet)).ok()?;
+    Some(packet[HEAD..].get(..length)?.to_vec())
 }
 
 /// Counts of blocks that lie one after the other, and their places.
@@ -470,4 +498,19 @@ pub(crate) fn text(code: Code) -> String {
     }
     let bytes: Vec<u8> = text.iter().map(|one| *one as u8).take_while(|one| *one != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_data_is_in_the_first_message() {
+        for length in [0, 1, PACKET - HEAD, PACKET - HEAD + 1, 10 * PACKET] {
+            let data: Vec<u8> = (0..length).map(|at| at as u8 | 1).collect();
+            let packet = packet(&data);
+            assert_eq!(length_in(&packet), length as i64);
+            assert_eq!(of_packet(&packet), (length <= PACKET - HEAD).then_some(data), "{length} B");
+        }
+    }
 }

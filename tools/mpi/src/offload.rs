@@ -7,6 +7,7 @@ use fpga_driver::Error;
 
 use crate::arguments::Arguments;
 use crate::buffers::{Place, Places};
+use crate::data::Apart;
 use crate::engine::{Ends, Engine, Finished, Registered, with_causes};
 use crate::folding;
 use crate::foreign::{Code, Inside, SUCCESS};
@@ -231,9 +232,9 @@ impl Session {
                 Some(known) => known,
                 None => {
                     let is_faster = measure(call, comm, registered.bytes(shape), |input, output| {
-                        engine.store(registered, shape, input, &Ends::default())?;
-                        engine.run(registered, shape, &Ends::default(), progress)?;
-                        Ok(engine.fetch(registered, shape, output, &Ends::default())?)
+                        let mut data = Apart { input, output };
+                        engine.call(registered, shape, &Ends::default(), &mut data, progress)?;
+                        Ok(())
                     })?;
                     registered.set_faster(shape, is_faster);
                     is_faster
@@ -244,18 +245,10 @@ impl Session {
             }
         }
         let began = Instant::now();
-        match &places.input {
-            None => engine.store(registered, shape, &[], &ends),
-            // SAFETY: by this function's contract.
-            Some(place) => unsafe { place.read(comm, |input| engine.store(registered, shape, input, &ends)) }?,
-        }?;
-        // The card uses what it reaches while no reference leads there.
-        let finished = engine.run(registered, shape, &ends, progress)?;
-        if let Some(place) = &places.output {
-            let fetch = |output: &mut [u8]| Ok(engine.fetch(registered, shape, output, &ends)?);
-            // SAFETY: by this function's contract.
-            unsafe { place.write::<Trouble>(comm, fetch) }?;
-        }
+        // SAFETY: by this function's contract.
+        let mut held = unsafe { places.hold(comm) }?;
+        let finished = engine.call(registered, shape, &ends, &mut held, progress)?;
+        held.release(comm)?;
         Ok(Ok((finished, began.elapsed())))
     }
 

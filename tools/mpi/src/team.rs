@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
+use crate::data::InPlace;
 use crate::engine::{Ends, Engine, Finished, PLANS_MAX, Registered};
 use crate::folding;
 use crate::mpi::{self, Comm, Handles};
@@ -182,11 +183,7 @@ impl Team {
         let shape = self.of_leaders(call.shape);
         let outcome = usable.and_then(|(engine, registered)| {
             let ends = Ends::default();
-            let (input, output) = registered.bytes(&shape);
-            engine.store(registered, &shape, &self.data[..input], &ends)?;
-            let finished = engine.run(registered, &shape, &ends, progress)?;
-            engine.fetch(registered, &shape, &mut self.data[..output], &ends)?;
-            Ok(finished)
+            Ok(engine.call(registered, &shape, &ends, &mut InPlace(&mut self.data), progress)?)
         });
         let told = if outcome.is_ok() { Told::Yes } else { Told::Failed };
         self.tell(told, call.constants)?;

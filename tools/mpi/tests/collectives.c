@@ -6,7 +6,7 @@
    Then so many communicators are made and freed. With LATE, rank 1 is so many seconds late for two of the calls, the first on its communicator and a later one.
 
    Variables: CARDS_A_HOST=n, if hosts have fewer cards than ranks. ALIVE=n: communicators that exist at a time. FRACTIONS=1: floats are
-   fractions, whose sums and products may differ by what rounding explains.
+   fractions, whose sums and products may differ by what rounding explains. LARGE=1: calls are large enough to be cut into parts.
 
    Rank 0 prints "expected OPERATION CALLS" for each operation: as many calls must have gone to the cards, no less and no more. */
 #define _GNU_SOURCE
@@ -50,7 +50,7 @@ static long expected[OPERATIONS];
 enum kind { INTEGER, FLOATING, PAIR };
 struct type { MPI_Datatype type; int bytes; enum kind kind; int value_bytes; };
 
-static int rank, size, world_rank, fractions;
+static int rank, size, world_rank, fractions, large;
 static long wrong;
 
 static int setting(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
@@ -241,6 +241,7 @@ static void one(const struct type *types, int type_count, const struct group *gr
     if (!reduces && type->kind == PAIR) type = &types[4];
     int shape = draw(10);
     c.count = shape == 0 ? 0 : shape < 7 ? 1 + draw(40) : shape < 9 ? 1 + draw(3000) : 1 + draw(20000);
+    if (large) c.count = ((4 << 20) + draw(1 << 20)) / type->bytes;
     c.root = draw(1 << 12) % size;
     c.in_place = draw(3) == 0 && size > 1;
     /* MPICH 4.0 crashes in its own large in-place reduce to other roots than 0. */
@@ -378,8 +379,10 @@ int main(int argc, char **argv) {
     MPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &comms[2]);
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &comms[3]);
     struct group groups[4];
-    struct arena arenas[2] = {{NULL, 1 << 20}, {NULL, 1 << 20}};
     fractions = setting("FRACTIONS", 0);
+    large = setting("LARGE", 0);
+    long room = large ? 64 << 20 : 1 << 20;
+    struct arena arenas[2] = {{NULL, room}, {NULL, room}};
     find_host();
     for (int i = 0; i < 4; i++) groups[i] = group_of(comms[i]);
     for (int i = 0; i < 2; i++) MPI_Alloc_mem(arenas[i].bytes, MPI_INFO_NULL, &arenas[i].memory);

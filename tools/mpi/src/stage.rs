@@ -1,0 +1,232 @@
+//! A part of a call on its way through the card's queue: copies of the input from host memory, the program of this rank, and copies of
+//! the output back.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::Piece;
+use cmdseq::{Completion, Instruction, Operand, Operation};
+use fpga_driver::{Bound, Error, QueuePair, Token, check};
+use fpga_hal::DmaBuffer;
+
+use crate::data::Data;
+use crate::memory::Reached;
+use crate::parts::{Parts, Run};
+
+/// Alignment of copies in host memory.
+const ALIGNMENT: usize = 64;
+/// Longest waits between checks that the MPI library makes progress.
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// Bits of the card's counter in a completion.
+const CYCLES_MASK: u64 = (1 << 48) - 1;
+
+/// Where the data of one side lies. All of it is in one or the other list of copies.
+#[derive(Debug, Default)]
+struct Side {
+    /// Ranges that the card copies to or from the program's memory: the buffer, the address there, the address on the card, and bytes.
+    reached: Vec<(Arc<DmaBuffer>, u64, u64, u64)>,
+    /// Ranges that it copies to or from bounce buffers: offset there, address on the card, and bytes.
+    bounced: Vec<(usize, u64, u64)>,
+    /// What the host copies: offset in bounce buffers, and the place in the rank's data.
+    runs: Vec<(usize, Run)>,
+}
+
+impl Side {
+    /// Finds the places of `pieces` of part `index`. Those that are bounced lie one after the other from `at` on. Returns where they end.
+    fn lay(
+        &mut self,
+        pieces: &[Piece],
+        (parts, index): (Parts, u64),
+        reached: Option<&Reached>,
+        align: u64,
+        mut at: usize,
+    ) -> usize {
+        self.clear(pieces.iter().map(|piece| parts.runs(index, piece.offset, piece.bytes).count()).sum());
+        for piece in pieces {
+            let runs = || parts.runs(index, piece.offset, piece.bytes);
+            let address = |run: &Run| reached.and_then(|reached| reached.address(run.offset, run.bytes));
+            let is_aligned = |run: Run| {
+                let card = piece.address + run.before;
+                (run.before == 0 || card.is_multiple_of(align))
+                    && address(&run).is_some_and(|address| address.is_multiple_of(align))
+            };
+            if let (Some(reached), true) = (reached, runs().all(is_aligned)) {
+                let there = runs().filter_map(|run| {
+                    Some((Arc::clone(&reached.buffer), address(&run)?, piece.address + run.before, run.bytes))
+                });
+                self.reached.extend(there);
+            } else {
+                self.bounced.push((at, piece.address, piece.bytes));
+                self.runs.extend(runs().map(|run| (at + run.before as usize, run)));
+                at += (piece.bytes as usize).next_multiple_of(ALIGNMENT);
+            }
+        }
+        at
+    }
+
+    /// Empties the lists. Room for so many runs in each: wherever the data of the next call lies, nothing is allocated.
+    fn clear(&mut self, runs: usize) {
+        self.reached.clear();
+        self.reached.reserve(runs);
+        self.bounced.clear();
+        self.bounced.reserve(runs);
+        self.runs.clear();
+        self.runs.reserve(runs);
+    }
+
+    /// Bytes that the host copies.
+    fn copied(&self) -> u64 {
+        self.runs.iter().map(|(_, run)| run.bytes).sum()
+    }
+
+    /// What the card copies, and the buffer of the host that each copy is in: host memory, card memory, and bytes.
+    fn copies<'a>(
+        &'a self,
+        bounce: &'a Arc<DmaBuffer>,
+        base: usize,
+    ) -> impl Iterator<Item = (&'a Arc<DmaBuffer>, Operand, Operand, u64)> {
+        let reached = self.reached.iter().map(|(held, host, card, bytes)| (held, *host, *card, *bytes));
+        let address = move |at: usize| bounce.iova().0 + (base + at) as u64;
+        let bounced = self.bounced.iter().map(move |(at, card, bytes)| (bounce, address(*at), *card, *bytes));
+        reached.chain(bounced).map(|(held, host, card, bytes)| (held, Operand::host(host), Operand::card(card), bytes))
+    }
+}
+
+/// Where the pieces of a program lie, and what is in flight for it.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    input: Side,
+    output: Side,
+    flights: Vec<(Token, Operation)>,
+    /// Those of the program itself.
+    program: Range<usize>,
+}
+
+impl Stage {
+    /// Finds the places of the input and output of part `index`. Returns the bytes of bounce buffers that it needs.
+    pub(crate) fn lay(
+        &mut self,
+        (input, output): (&[Piece], &[Piece]),
+        part: (Parts, u64),
+        (given, taken): (Option<&Reached>, Option<&Reached>),
+        align: u64,
+    ) -> usize {
+        let outputs = self.input.lay(input, part, given, align, 0);
+        self.output.lay(output, part, taken, align, outputs)
+    }
+
+    /// Bytes that the host copies, to bounce buffers and back.
+    pub(crate) fn copied(&self) -> u64 {
+        self.input.copied() + self.output.copied()
+    }
+
+    /// Copies the input to the bounce buffer, whose bytes for this stage begin at `base`.
+    pub(crate) fn store(&self, bounce: &DmaBuffer, base: usize, data: &impl Data) -> Result<(), Error> {
+        for (at, run) in &self.input.runs {
+            bounce.write(base + at, data.input(run.offset as usize, run.bytes as usize)).map_err(Error::Bus)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the output from the bounce buffer, but for what the card has written to the program's memory.
+    pub(crate) fn fetch(&self, bounce: &DmaBuffer, base: usize, data: &mut impl Data) -> Result<(), Error> {
+        for (at, run) in &self.output.runs {
+            bounce.read(base + at, data.output(run.offset as usize, run.bytes as usize)).map_err(Error::Bus)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the copies and the program into the ring, and rings.
+    pub(crate) fn submit(
+        &mut self,
+        queue: &mut QueuePair,
+        bounce: &Arc<DmaBuffer>,
+        base: usize,
+        program: &[Instruction],
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        let Stage { input, output, flights, .. } = self;
+        flights.clear();
+        for (held, host, card, bytes) in input.copies(bounce, base) {
+            let copy = Bound::from(Instruction::copy(host, card, bytes)).holding(Arc::clone(held));
+            push(queue, flights, copy, timeout)?;
+        }
+        let first = flights.len();
+        for instruction in program {
+            push(queue, flights, Bound::from(instruction), timeout)?;
+        }
+        self.program = first..flights.len();
+        for (held, host, card, bytes) in output.copies(bounce, base) {
+            let copy = Bound::from(Instruction::copy(card, host, bytes)).holding(Arc::clone(held));
+            push(queue, flights, copy, timeout)?;
+        }
+        queue.ring()
+    }
+
+    /// Waits for all instructions, and calls `progress` meanwhile. Returns the cycles of the program, from the issue of its first
+    /// instruction to the end of its last.
+    pub(crate) fn finish(
+        &mut self,
+        queue: &mut QueuePair,
+        node: u32,
+        timeout: Option<Duration>,
+        progress: &impl Fn(),
+    ) -> Result<u64, Error> {
+        let began = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        let (mut issued, mut ended) = (None, 0);
+        for (index, (token, operation)) in self.flights.drain(..).enumerate() {
+            let completion: Completion = loop {
+                if let Some(completion) = queue.test(&token)? {
+                    break completion;
+                }
+                // The first wait is short and comes before MPI is asked: most calls end in it.
+                if queue.wait_progress(pause)? == 0 {
+                    progress();
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                expect_before(timeout, began, || format!("{operation} to complete"))?;
+            };
+            check(completion, node, index, operation)?;
+            if self.program.contains(&index) {
+                issued.get_or_insert(completion.issued);
+                ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+            }
+        }
+        Ok(issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK))
+    }
+}
+
+/// Stores an instruction, and waits for room in the ring if there is none.
+fn push(
+    queue: &mut QueuePair,
+    flights: &mut Vec<(Token, Operation)>,
+    bound: Bound,
+    timeout: Option<Duration>,
+) -> Result<(), Error> {
+    let operation = bound.instruction().operation;
+    let began = Instant::now();
+    while !queue.has_room() {
+        queue.ring()?;
+        queue.wait_progress(PAUSE_MAX)?;
+        expect_before(timeout, began, || "room in the ring".to_owned())?;
+    }
+    flights.push((queue.push(bound)?, operation));
+    Ok(())
+}
+
+fn expect_before(timeout: Option<Duration>, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
+    match timeout {
+        Some(timeout) if began.elapsed() > timeout => Err(Error::Timeout {
+            what: what(),
+            node: None,
+            rank: None,
+            instruction: None,
+            waited: began.elapsed(),
+            last_seen: "FPGA_MPI_TIMEOUT is over".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
