@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
-use super::{Call, Chunk, Head, PAYLOAD_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
+use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
 use crate::Hop;
 
 /// Times of the parts of a network.
@@ -27,6 +27,10 @@ pub struct Parameters {
     pub hop_ps: u64,
     /// Between a processor and its switch, picoseconds.
     pub entry_ps: u64,
+    /// From one phit that a processor gives to the next, picoseconds.
+    pub phit_ps: u64,
+    /// Phits of the FIFO of a switch for each processor; 0 if it holds any number.
+    pub input_phits: u64,
     /// Cycles of the collective control.
     pub control_cycles: u64,
     /// Cycles of an aggregation unit on floats.
@@ -87,6 +91,20 @@ struct Doing {
     arrived: BTreeMap<u8, VecDeque<(u64, usize)>>,
 }
 
+/// What a processor has to give. It waits while the FIFO of its switch is full.
+struct Sender {
+    /// The pieces in their order.
+    pieces: VecDeque<(u32, u16)>,
+    begin: u64,
+    /// Bytes given, with the header, and phits that these were.
+    given: u64,
+    phits: u64,
+    /// Bytes that the units used, with the header.
+    used: u64,
+    /// When it can give the next phit.
+    free: u64,
+}
+
 /// The way of pieces of every block of a call through a network. Values are what packets carry: `fold` combines them in the
 /// order of the units.
 pub struct Model<'a, V, F> {
@@ -102,6 +120,10 @@ pub struct Model<'a, V, F> {
     arrivals: BinaryHeap<Arrival>,
     /// By switch and output: when it has sent what was there before (the gaps, k G), and for how long it was occupied.
     outputs: BTreeMap<(u32, u32), (u64, u64)>,
+    /// By switch, when each of its units is free.
+    units: BTreeMap<u32, Vec<u64>>,
+    /// By rank.
+    senders: Vec<Sender>,
     outcome: Outcome<V>,
     /// Rank of each node, if it has one.
     ranks: BTreeMap<u32, u32>,
@@ -136,6 +158,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             doing,
             arrivals: BinaryHeap::new(),
             outputs: BTreeMap::new(),
+            units: BTreeMap::new(),
+            senders: Vec::new(),
             outcome: Outcome {
                 sent_ps: vec![0; nodes.len()],
                 got_ps: vec![0; nodes.len()],
@@ -158,40 +182,26 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
 
     /// Runs the call: rank r has its data at the processor at `begins[r]`, where `give` says what it carries.
     pub fn run(mut self, begins: &[u64], give: impl Fn(u32, u32) -> V) -> Outcome<V> {
-        let (size, (_, _, below)) = (self.nodes.len() as u32, self.shape.levels());
-        let Parameters { cycle_ps, entry_ps, .. } = self.parameters;
-        let chunk = (self.call.bytes as usize).min(PAYLOAD_BYTES);
-        let up =
-            entry_ps + (chunk + PROCESSOR_HEADER_BYTES).div_ceil(PHIT_BYTES).saturating_sub(1) as u64 * cycle_ps / 2;
-        let up = up.next_multiple_of(cycle_ps.max(1));
-        let bytes = match self.pieces {
-            Pieces::Alike | Pieces::One(_) => self.call.bytes.into(),
-            Pieces::First(count) => u64::from(self.call.bytes).min(u64::from(count) * PAYLOAD_BYTES as u64),
-        };
-        for (rank, node) in (0..size).zip(self.nodes) {
+        let size = self.nodes.len() as u32;
+        for rank in 0..size {
             let begin = begins.get(rank as usize).copied().unwrap_or(0);
-            let home = if self.shape.is_direct() { (*node, PROCESSOR) } else { (node / below, (node % below) as u8) };
-            // The engine of a processor gives two phits in a cycle.
-            let gap = |bytes: u64| bytes.div_ceil(PHIT_BYTES as u64) * cycle_ps / 2;
             let inputs = self.call.inputs(rank, size);
-            self.outcome.sent_ps[rank as usize] = begin + gap(inputs.len() as u64 * bytes);
-            for (before, block) in (0..).zip(inputs) {
-                if !self.shape.is_direct() {
-                    self.carry(Hop { node: *node, port: 0 });
-                }
-                for (place, index) in (0..).zip(self.pieces.indices()) {
-                    // Blocks and pieces before this one leave the processor first.
-                    let before = before * bytes + place * PAYLOAD_BYTES as u64;
-                    let at = begin + up + gap(before);
-                    let to = self.shape.processors() + home.0;
-                    self.arrivals.push(Reverse((at, (home.0, block, index), to, home.1, self.values.len())));
-                    self.values.push(give(rank, block));
-                }
-            }
+            let indices = || self.pieces.indices();
+            let pieces = inputs.flat_map(|block| indices().map(move |index| (block, index))).collect();
+            let given = PROCESSOR_HEADER_BYTES as u64;
+            self.senders.push(Sender { pieces, begin, given, phits: 0, used: given, free: begin });
+            self.outcome.sent_ps[rank as usize] = begin;
+            self.send(rank, begin, &give);
         }
         while let Some(Reverse((at, place, to, tag, value))) = self.arrivals.pop() {
             match to.checked_sub(self.shape.processors()) {
-                Some(switch) if switch == place.0 => self.arrive(place, tag, (at, value)),
+                Some(switch) if switch == place.0 => {
+                    // Until a processor knows that places are free, it takes as long as its data to its switch.
+                    let freed = at + self.parameters.entry_ps.saturating_sub(self.parameters.phit_ps);
+                    for rank in self.arrive(place, tag, (at, value)) {
+                        self.send(rank, freed, &give);
+                    }
+                }
                 Some(switch) => self.pass(place, switch, (at, tag, value)),
                 None => self.give(place, to, (at, value)),
             }
@@ -199,15 +209,71 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         self.outcome
     }
 
-    fn arrive(&mut self, place: Place, tag: u8, packet: (u64, usize)) {
-        let Some(doing) = self.doing.get_mut(&place) else { return };
+    /// Lets a processor give pieces as far as the FIFO of its switch holds them; places in it became free at `freed`.
+    fn send(&mut self, rank: u32, freed: u64, give: &impl Fn(u32, u32) -> V) {
+        let Parameters { cycle_ps, entry_ps, phit_ps, input_phits, .. } = self.parameters;
+        let (_, _, below) = self.shape.levels();
+        let (node, is_direct) = (self.nodes[rank as usize], self.shape.is_direct());
+        let (switch, tag) = if is_direct { (node, PROCESSOR) } else { (node / below, (node % below) as u8) };
+        // One piece that stands for all: the next block leaves behind all of them.
+        let rest = match self.pieces {
+            Pieces::Alike => self.call.bytes - self.call.place(0).len() as u32,
+            Pieces::One(_) | Pieces::First(_) => 0,
+        };
+        let is_limited = input_phits > 0 && self.pieces != Pieces::Alike;
+        loop {
+            let sender = &mut self.senders[rank as usize];
+            let Some((block, index)) = sender.pieces.front().copied() else { return };
+            let given = sender.given + self.call.place(index).len() as u64;
+            let phits = given.div_ceil(PHIT_BYTES as u64);
+            if is_limited && phits > sender.used / PHIT_BYTES as u64 + input_phits {
+                return;
+            }
+            let mut last = sender.free + (phits - sender.phits).saturating_sub(1) * phit_ps;
+            if is_limited && phits > input_phits {
+                last = last.max(freed);
+            }
+            sender.pieces.pop_front();
+            sender.given = given + u64::from(rest);
+            sender.phits = sender.given.div_ceil(PHIT_BYTES as u64);
+            sender.free = last + (1 + sender.phits - phits) * phit_ps;
+            self.outcome.sent_ps[rank as usize] = sender.free;
+            let at = sender.begin + (last - sender.begin + entry_ps).next_multiple_of(cycle_ps.max(1));
+            if !is_direct {
+                self.carry(Hop { node, port: 0 });
+            }
+            let to = self.shape.processors() + switch;
+            self.arrivals.push(Reverse((at, (switch, block, index), to, tag, self.values.len())));
+            self.values.push(give(rank, block));
+        }
+    }
+
+    /// Takes a packet. Returns the ranks whose data the units used.
+    fn arrive(&mut self, place: Place, tag: u8, packet: (u64, usize)) -> Vec<u32> {
+        let mut used = Vec::new();
+        let Some(doing) = self.doing.get_mut(&place) else { return used };
         doing.arrived.entry(tag).or_default().push_back(packet);
+        let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
+        let (radix, units) = self.shape.units(place.0);
+        let length = self.call.place(place.2).len();
+        // A unit takes a phit in a cycle. Where one piece stands for all, these go to all units in turn.
+        let (units, occupied) = match self.pieces {
+            Pieces::Alike => (1, phits_of(self.call.bytes as usize).div_ceil(units as u64)),
+            Pieces::One(_) | Pieces::First(_) => (units, phits_of(length)),
+        };
+        let units = self.units.entry(place.0).or_insert_with(|| vec![0; units]);
         while let Some(step) = doing.steps.get(doing.next) {
             let Some((at, inputs)) = take(step, &mut doing.arrived, doing.value) else { break };
-            let (radix, _) = self.shape.units(place.0);
+            used.extend(givers(self.shape, place.0, step).iter().filter_map(|node| self.ranks.get(node).copied()));
             let combined = self.call.combine.filter(|_| inputs.len() > 1);
-            let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
-            doing.ready = at.max(doing.ready) + unit_cycles(radix, combined, control_cycles, float_cycles) * cycle_ps;
+            let mut begins = at.max(doing.ready);
+            if inputs.len() > 1
+                && let Some(unit) = units.iter_mut().min()
+            {
+                begins = begins.max(*unit);
+                *unit = begins + occupied * cycle_ps;
+            }
+            doing.ready = begins + unit_cycles(radix, combined, control_cycles, float_cycles) * cycle_ps;
             doing.next += 1;
             doing.value = match inputs[..] {
                 [only] => only,
@@ -221,6 +287,10 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 self.arrivals.push(Reverse((doing.ready, place, (*address).into(), *tag, doing.value)));
             }
         }
+        for rank in &used {
+            self.senders[*rank as usize].used += length as u64;
+        }
+        used
     }
 
     fn carry(&mut self, hop: Hop) {
@@ -280,7 +350,9 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     if chunks <= 2 * most {
         return of(Pieces::First(chunks));
     }
-    let period = call.period(size);
+    // Pieces go to the spines in turn.
+    let (_, spines, _) = network.0.levels();
+    let period = call.period(size).next_multiple_of(spines.max(1));
     if period == 1 {
         return of(Pieces::Alike);
     }
@@ -299,6 +371,22 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     let sent = |(one, two): (&u64, &u64)| two + (two - one) * u64::from(chunks - 2 * few) / u64::from(few);
     let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
     Outcome { sent_ps, got_ps, ..two }
+}
+
+/// Returns the nodes whose processors give inputs of a step of a switch.
+fn givers(shape: Shape, switch: u32, step: &Step) -> Vec<u32> {
+    let (leaves, _, below) = shape.levels();
+    let node = |source: &Source| match source {
+        Source::Tag(tag) if shape.is_direct() => (*tag == PROCESSOR).then_some(switch),
+        Source::Tag(tag) if switch < leaves && u32::from(*tag) < below => Some(switch * below + u32::from(*tag)),
+        Source::Tag(_) | Source::Value => None,
+    };
+    step.from.iter().filter_map(node).collect()
+}
+
+/// Phits of so many bytes of data.
+fn phits_of(bytes: usize) -> u64 {
+    bytes.div_ceil(PHIT_BYTES).max(1) as u64
 }
 
 /// Pieces that are followed one by one, times ranks and blocks; and the most pieces.
