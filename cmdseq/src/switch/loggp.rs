@@ -1,7 +1,7 @@
 //! The LogGP model of section 5, with L from the steps of each form and the distances, and without a simulation.
 //!
-//! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and the phits that one port has to take after
-//! another are k G. Os and Or are the caller's: they are times of a processor.
+//! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and what it waits for others at the FIFO of its
+//! processor, at inputs, outputs and units is k G. Os and Or are the caller's: they are times of a processor.
 //!
 //! Pieces of blocks are followed one by one, if they are not too many. Else, if all pieces of a block take the same steps, one piece
 //! stands for all, and occupies an output for as long as all do. Forms whose steps change from piece to piece ([`Call::period`]) load
@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
+use super::ports::{Input, Leaving, Packet, Ports, RESULTS};
 use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
 use crate::Hop;
 
@@ -76,9 +77,17 @@ impl Pieces {
 /// Where a piece of a block is worked on: switch, block, piece.
 type Place = (u32, u32, u16);
 
-/// A packet at a switch: when, where, the address that it goes to and its tag there, and the number of its value. All of it is there
-/// if it goes to this switch, and else its first phit.
-type Arrival = Reverse<(u64, Place, u32, u8, usize)>;
+/// A packet: the address that it goes to, its tag there, and the number of its value.
+type Bound = (Place, u32, u8, usize);
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A packet is at a switch: all of it if it goes to this switch, and else its first phit. It waits at the input, if there is one.
+    There(Bound, Option<Input>),
+    /// A packet has left an input and this output.
+    Left(Input, u8),
+}
 
 /// What a switch does with a block, how far it is, and when the last result was there.
 struct Doing {
@@ -117,9 +126,9 @@ pub struct Model<'a, V, F> {
     fold: F,
     values: Vec<V>,
     doing: BTreeMap<Place, Doing>,
-    arrivals: BinaryHeap<Arrival>,
-    /// By switch and output: when it has sent what was there before (the gaps, k G), and for how long it was occupied.
-    outputs: BTreeMap<(u32, u32), (u64, u64)>,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    /// Where packets wait for what leaves before them: the gaps, k G.
+    ports: Ports<Bound>,
     /// By switch, when each of its units is free.
     units: BTreeMap<u32, Vec<u64>>,
     /// By rank.
@@ -156,8 +165,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             fold,
             values: Vec::new(),
             doing,
-            arrivals: BinaryHeap::new(),
-            outputs: BTreeMap::new(),
+            events: BinaryHeap::new(),
+            ports: Ports::default(),
             units: BTreeMap::new(),
             senders: Vec::new(),
             outcome: Outcome {
@@ -193,19 +202,28 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             self.outcome.sent_ps[rank as usize] = begin;
             self.send(rank, begin, &give);
         }
-        while let Some(Reverse((at, place, to, tag, value))) = self.arrivals.pop() {
-            match to.checked_sub(self.shape.processors()) {
-                Some(switch) if switch == place.0 => {
-                    // Until a processor knows that places are free, it takes as long as its data to its switch.
-                    let freed = at + self.parameters.entry_ps.saturating_sub(self.parameters.phit_ps);
-                    for rank in self.arrive(place, tag, (at, value)) {
-                        self.send(rank, freed, &give);
+        while let Some(Reverse((at, event))) = self.events.pop() {
+            match event {
+                Event::There(bound, input) => {
+                    let ((switch, ..), to, ..) = bound;
+                    if to == self.shape.processors() + switch {
+                        // Until a processor knows that places are free, it takes as long as its data to its switch.
+                        let freed = at + self.parameters.entry_ps.saturating_sub(self.parameters.phit_ps);
+                        for rank in self.arrive(at, bound) {
+                            self.send(rank, freed, &give);
+                        }
+                    } else {
+                        self.enter(at, bound, input);
                     }
                 }
-                Some(switch) => self.pass(place, switch, (at, tag, value)),
-                None => self.give(place, to, (at, value)),
+                Event::Left(input, output) => {
+                    for leaving in self.ports.left(input, output).into_iter().flatten() {
+                        self.leave(at, &leaving);
+                    }
+                }
             }
         }
+        self.outcome.busiest_ps = self.ports.busiest_ps;
         self.outcome
     }
 
@@ -243,16 +261,16 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 self.carry(Hop { node, port: 0 });
             }
             let to = self.shape.processors() + switch;
-            self.arrivals.push(Reverse((at, (switch, block, index), to, tag, self.values.len())));
+            self.events.push(Reverse((at, Event::There(((switch, block, index), to, tag, self.values.len()), None))));
             self.values.push(give(rank, block));
         }
     }
 
     /// Takes a packet. Returns the ranks whose data the units used.
-    fn arrive(&mut self, place: Place, tag: u8, packet: (u64, usize)) -> Vec<u32> {
+    fn arrive(&mut self, at: u64, (place, _, tag, value): Bound) -> Vec<u32> {
         let mut used = Vec::new();
         let Some(doing) = self.doing.get_mut(&place) else { return used };
-        doing.arrived.entry(tag).or_default().push_back(packet);
+        doing.arrived.entry(tag).or_default().push_back((at, value));
         let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
         let (radix, units) = self.shape.units(place.0);
         let length = self.call.place(place.2).len();
@@ -284,7 +302,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 }
             };
             for Target { address, tag } in &step.to {
-                self.arrivals.push(Reverse((doing.ready, place, (*address).into(), *tag, doing.value)));
+                let bound = (place, (*address).into(), *tag, doing.value);
+                self.events.push(Reverse((doing.ready, Event::There(bound, None))));
             }
         }
         for rank in &used {
@@ -297,47 +316,61 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         *self.outcome.carried.entry(self.shape.link(hop)).or_default() += 1;
     }
 
-    /// Waits until an output has sent what was there before, and occupies it for a piece. Returns when the piece begins to leave.
-    fn occupy(&mut self, hop: Hop, at: u64, index: u16) -> u64 {
-        let takes = self.phits(index) * self.parameters.cycle_ps;
-        let (free, occupied) = self.outputs.entry((hop.node, hop.port)).or_default();
-        let begins = at.max(*free);
-        (*free, *occupied) = (begins + takes, *occupied + takes);
-        self.outcome.busiest_ps = self.outcome.busiest_ps.max(*occupied);
-        begins
-    }
-
-    /// Passes a packet on to another switch, or to the next one on its way.
-    fn pass(&mut self, (switch, block, index): Place, to: u32, (at, tag, value): (u64, u8, usize)) {
+    /// Puts a packet behind what waits at its input. Results of the units have inputs of their own.
+    fn enter(&mut self, at: u64, bound: Bound, input: Option<Input>) {
+        let ((switch, _, index), to, ..) = bound;
         let processors = self.shape.processors();
-        let port = self.shape.toward_switch(switch, to).unwrap_or(0);
-        let hop = Hop { node: switch, port: port.into() };
-        let next = match self.shape.is_direct() {
-            true => self.shape.behind(switch, port).unwrap_or(to),
-            false => to,
+        let port = match to.checked_sub(processors) {
+            Some(to) => self.shape.toward_switch(switch, to),
+            None => self.shape.toward(switch, to),
         };
-        self.carry(if self.shape.is_direct() { hop } else { Hop { node: processors + switch, ..hop } });
-        let Parameters { cycle_ps, hop_ps, .. } = self.parameters;
-        let tail = if next == to { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
-        let at = self.occupy(hop, at, index) + hop_ps + tail;
-        self.arrivals.push(Reverse((at, (next, block, index), processors + to, tag, value)));
+        let output = port.unwrap_or(0);
+        let hop = Hop { node: switch, port: output.into() };
+        if !self.shape.is_direct() {
+            self.carry(Hop { node: processors + switch, ..hop });
+        } else if to >= processors {
+            self.carry(hop);
+        }
+        let packet = Packet { output, takes_ps: self.phits(index) * self.parameters.cycle_ps, of: bound };
+        if let Some(leaving) = self.ports.enter(input.unwrap_or((switch, RESULTS + output, 0)), packet) {
+            self.leave(at, &leaving);
+        }
     }
 
-    /// Gives a result to a processor of this switch.
-    fn give(&mut self, (switch, block, index): Place, processor: u32, (at, value): (u64, usize)) {
-        let port = self.shape.toward(switch, processor).unwrap_or(0).into();
-        if !self.shape.is_direct() {
-            self.carry(Hop { node: self.shape.processors() + switch, port });
-        }
-        let Parameters { cycle_ps, router_ps, entry_ps, .. } = self.parameters;
-        let begins = self.occupy(Hop { node: switch, port }, at, index);
-        let Some(rank) = self.ranks.get(&processor).copied() else { return };
-        let at = begins + router_ps + entry_ps + (self.phits(index) - 1) * cycle_ps;
-        let got = &mut self.outcome.got_ps[rank as usize];
-        *got = at.max(*got);
-        if let Some(value) = self.values.get(value) {
-            self.outcome.values.insert((rank, block), value.clone());
-        }
+    /// A packet begins to leave: to another switch, to the next one on its way, or to a processor of this switch.
+    fn leave(&mut self, at: u64, Leaving { input, packet }: &Leaving<Bound>) {
+        let Packet { output, takes_ps, of: ((switch, block, index), to, tag, value) } = *packet;
+        self.events.push(Reverse((at + takes_ps, Event::Left(*input, output))));
+        let Parameters { cycle_ps, router_ps, hop_ps, entry_ps, .. } = self.parameters;
+        let Some(target) = to.checked_sub(self.shape.processors()) else {
+            let Some(rank) = self.ranks.get(&to).copied() else { return };
+            let got = &mut self.outcome.got_ps[rank as usize];
+            *got = (*got).max(at + router_ps + entry_ps + takes_ps - cycle_ps);
+            if let Some(value) = self.values.get(value) {
+                self.outcome.values.insert((rank, block), value.clone());
+            }
+            return;
+        };
+        let (next, input) = match self.shape.is_direct() {
+            true => (self.shape.behind(switch, output).unwrap_or(target), self.input_behind(*input, output)),
+            false => (target, None),
+        };
+        let tail = if next == target { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
+        let bound = ((next, block, index), to, tag, value);
+        self.events.push(Reverse((
+            at + hop_ps + tail,
+            Event::There(bound, input.map(|(port, channel)| (next, port, channel))),
+        )));
+    }
+
+    /// Returns port and virtual channel at the switch of a torus behind an output, of a packet from an input.
+    fn input_behind(&self, (switch, port, channel): Input, output: u8) -> Option<(u8, u8)> {
+        let Shape::Torus { sides } = self.shape else { return None };
+        let axis = usize::from(output / 2);
+        let (place, side) = (*Shape::place(&sides, switch).get(axis)?, sides[axis]);
+        let crosses = place == if output % 2 == 0 { side - 1 } else { 0 };
+        let stays = port / 2 == output / 2;
+        Some((output ^ 1, if crosses { 1 } else { channel * u8::from(stays) }))
     }
 }
 
@@ -363,12 +396,15 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     let (one, two) = (of(Pieces::First(few)), of(Pieces::First(2 * few)));
     // While the first pieces are on their way, later ones wait in no output: then the busiest output says what more of them take.
     let least = two.busiest_ps - one.busiest_ps;
+    // The last piece may be shorter than the others.
+    let of = |indices: Range<u32>| indices.map(|index| phits(call.place(index as u16).len())).sum::<u64>();
+    let (rest, step) = (of(2 * few..chunks), of(0..few).max(1));
     let on = |(one, two): (&u64, &u64)| match two {
         0 => 0,
-        two => two + (two - one).max(least) * u64::from(chunks - 2 * few) / u64::from(few),
+        two => two + (two - one).max(least) * rest / step,
     };
     let got_ps = one.got_ps.iter().zip(&two.got_ps).map(on).collect();
-    let sent = |(one, two): (&u64, &u64)| two + (two - one) * u64::from(chunks - 2 * few) / u64::from(few);
+    let sent = |(one, two): (&u64, &u64)| two + (two - one) * rest / step;
     let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
     Outcome { sent_ps, got_ps, ..two }
 }
