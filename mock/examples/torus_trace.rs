@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "fpga-mock: {packets} messages, {:.1} us simulated, {} flit-hops, {:.1} million a second",
-        outcome.cycles as f64 / HERTZ * 1e6,
+        outcome.last as f64 / HERTZ * 1e6,
         outcome.flit_hops,
         outcome.flit_hops as f64 / seconds / 1e6
     );
