@@ -114,6 +114,10 @@ pub struct SwitchUnits {
     pub router_cycles: u32,
     /// Picoseconds between a sequencer and its switch.
     pub entry_ps: u32,
+    /// Picoseconds from one phit that a sequencer gives its switch to the next; 0 if unknown, meaning half a cycle.
+    pub phit_ps: u32,
+    /// Phits of the FIFO of the switch for each sequencer; 0 if unknown.
+    pub input_phits: u32,
 }
 
 impl SwitchUnits {

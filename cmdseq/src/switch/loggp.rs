@@ -1,7 +1,7 @@
 //! The LogGP model of section 5, with L from the steps of each form and the distances, and without a simulation.
 //!
-//! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and the phits that one port has to take after
-//! another are k G. Os and Or are the caller's: they are times of a processor.
+//! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and what it waits for others at the FIFO of its
+//! processor, at inputs, outputs and units is k G. Os and Or are the caller's: they are times of a processor.
 //!
 //! Pieces of blocks are followed one by one, if they are not too many. Else, if all pieces of a block take the same steps, one piece
 //! stands for all, and occupies an output for as long as all do. Forms whose steps change from piece to piece ([`Call::period`]) load
@@ -13,7 +13,8 @@ use std::ops::Range;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
-use super::{Call, Chunk, Head, PAYLOAD_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
+use super::ports::{Input, Leaving, Packet, Ports, RESULTS};
+use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
 use crate::Hop;
 
 /// Times of the parts of a network.
@@ -27,6 +28,10 @@ pub struct Parameters {
     pub hop_ps: u64,
     /// Between a processor and its switch, picoseconds.
     pub entry_ps: u64,
+    /// From one phit that a processor gives to the next, picoseconds.
+    pub phit_ps: u64,
+    /// Phits of the FIFO of a switch for each processor; 0 if it holds any number.
+    pub input_phits: u64,
     /// Cycles of the collective control.
     pub control_cycles: u64,
     /// Cycles of an aggregation unit on floats.
@@ -72,9 +77,17 @@ impl Pieces {
 /// Where a piece of a block is worked on: switch, block, piece.
 type Place = (u32, u32, u16);
 
-/// A packet at a switch: when, where, the address that it goes to and its tag there, and the number of its value. All of it is there
-/// if it goes to this switch, and else its first phit.
-type Arrival = Reverse<(u64, Place, u32, u8, usize)>;
+/// A packet: the address that it goes to, its tag there, and the number of its value.
+type Bound = (Place, u32, u8, usize);
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A packet is at a switch: all of it if it goes to this switch, and else its first phit. It waits at the input, if there is one.
+    There(Bound, Option<Input>),
+    /// A packet has left an input and this output.
+    Left(Input, u8),
+}
 
 /// What a switch does with a block, how far it is, and when the last result was there.
 struct Doing {
@@ -85,6 +98,20 @@ struct Doing {
     value: usize,
     /// When packets arrived and the numbers of their values, by tag.
     arrived: BTreeMap<u8, VecDeque<(u64, usize)>>,
+}
+
+/// What a processor has to give. It waits while the FIFO of its switch is full.
+struct Sender {
+    /// The pieces in their order.
+    pieces: VecDeque<(u32, u16)>,
+    begin: u64,
+    /// Bytes given, with the header, and phits that these were.
+    given: u64,
+    phits: u64,
+    /// Bytes that the units used, with the header.
+    used: u64,
+    /// When it can give the next phit.
+    free: u64,
 }
 
 /// The way of pieces of every block of a call through a network. Values are what packets carry: `fold` combines them in the
@@ -99,9 +126,13 @@ pub struct Model<'a, V, F> {
     fold: F,
     values: Vec<V>,
     doing: BTreeMap<Place, Doing>,
-    arrivals: BinaryHeap<Arrival>,
-    /// By switch and output: when it has sent what was there before (the gaps, k G), and for how long it was occupied.
-    outputs: BTreeMap<(u32, u32), (u64, u64)>,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    /// Where packets wait for what leaves before them: the gaps, k G.
+    ports: Ports<Bound>,
+    /// By switch, when each of its units is free.
+    units: BTreeMap<u32, Vec<u64>>,
+    /// By rank.
+    senders: Vec<Sender>,
     outcome: Outcome<V>,
     /// Rank of each node, if it has one.
     ranks: BTreeMap<u32, u32>,
@@ -134,8 +165,10 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             fold,
             values: Vec::new(),
             doing,
-            arrivals: BinaryHeap::new(),
-            outputs: BTreeMap::new(),
+            events: BinaryHeap::new(),
+            ports: Ports::default(),
+            units: BTreeMap::new(),
+            senders: Vec::new(),
             outcome: Outcome {
                 sent_ps: vec![0; nodes.len()],
                 got_ps: vec![0; nodes.len()],
@@ -158,56 +191,107 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
 
     /// Runs the call: rank r has its data at the processor at `begins[r]`, where `give` says what it carries.
     pub fn run(mut self, begins: &[u64], give: impl Fn(u32, u32) -> V) -> Outcome<V> {
-        let (size, (_, _, below)) = (self.nodes.len() as u32, self.shape.levels());
-        let Parameters { cycle_ps, entry_ps, .. } = self.parameters;
-        let chunk = (self.call.bytes as usize).min(PAYLOAD_BYTES);
-        let up =
-            entry_ps + (chunk + PROCESSOR_HEADER_BYTES).div_ceil(PHIT_BYTES).saturating_sub(1) as u64 * cycle_ps / 2;
-        let up = up.next_multiple_of(cycle_ps.max(1));
-        let bytes = match self.pieces {
-            Pieces::Alike | Pieces::One(_) => self.call.bytes.into(),
-            Pieces::First(count) => u64::from(self.call.bytes).min(u64::from(count) * PAYLOAD_BYTES as u64),
-        };
-        for (rank, node) in (0..size).zip(self.nodes) {
+        let size = self.nodes.len() as u32;
+        for rank in 0..size {
             let begin = begins.get(rank as usize).copied().unwrap_or(0);
-            let home = if self.shape.is_direct() { (*node, PROCESSOR) } else { (node / below, (node % below) as u8) };
-            // The engine of a processor gives two phits in a cycle.
-            let gap = |bytes: u64| bytes.div_ceil(PHIT_BYTES as u64) * cycle_ps / 2;
             let inputs = self.call.inputs(rank, size);
-            self.outcome.sent_ps[rank as usize] = begin + gap(inputs.len() as u64 * bytes);
-            for (before, block) in (0..).zip(inputs) {
-                if !self.shape.is_direct() {
-                    self.carry(Hop { node: *node, port: 0 });
+            let indices = || self.pieces.indices();
+            let pieces = inputs.flat_map(|block| indices().map(move |index| (block, index))).collect();
+            let given = PROCESSOR_HEADER_BYTES as u64;
+            self.senders.push(Sender { pieces, begin, given, phits: 0, used: given, free: begin });
+            self.outcome.sent_ps[rank as usize] = begin;
+            self.send(rank, begin, &give);
+        }
+        while let Some(Reverse((at, event))) = self.events.pop() {
+            match event {
+                Event::There(bound, input) => {
+                    let ((switch, ..), to, ..) = bound;
+                    if to == self.shape.processors() + switch {
+                        // Until a processor knows that places are free, it takes as long as its data to its switch.
+                        let freed = at + self.parameters.entry_ps.saturating_sub(self.parameters.phit_ps);
+                        for rank in self.arrive(at, bound) {
+                            self.send(rank, freed, &give);
+                        }
+                    } else {
+                        self.enter(at, bound, input);
+                    }
                 }
-                for (place, index) in (0..).zip(self.pieces.indices()) {
-                    // Blocks and pieces before this one leave the processor first.
-                    let before = before * bytes + place * PAYLOAD_BYTES as u64;
-                    let at = begin + up + gap(before);
-                    let to = self.shape.processors() + home.0;
-                    self.arrivals.push(Reverse((at, (home.0, block, index), to, home.1, self.values.len())));
-                    self.values.push(give(rank, block));
+                Event::Left(input, output) => {
+                    for leaving in self.ports.left(input, output).into_iter().flatten() {
+                        self.leave(at, &leaving);
+                    }
                 }
             }
         }
-        while let Some(Reverse((at, place, to, tag, value))) = self.arrivals.pop() {
-            match to.checked_sub(self.shape.processors()) {
-                Some(switch) if switch == place.0 => self.arrive(place, tag, (at, value)),
-                Some(switch) => self.pass(place, switch, (at, tag, value)),
-                None => self.give(place, to, (at, value)),
-            }
-        }
+        self.outcome.busiest_ps = self.ports.busiest_ps;
         self.outcome
     }
 
-    fn arrive(&mut self, place: Place, tag: u8, packet: (u64, usize)) {
-        let Some(doing) = self.doing.get_mut(&place) else { return };
-        doing.arrived.entry(tag).or_default().push_back(packet);
+    /// Lets a processor give pieces as far as the FIFO of its switch holds them; places in it became free at `freed`.
+    fn send(&mut self, rank: u32, freed: u64, give: &impl Fn(u32, u32) -> V) {
+        let Parameters { cycle_ps, entry_ps, phit_ps, input_phits, .. } = self.parameters;
+        let (_, _, below) = self.shape.levels();
+        let (node, is_direct) = (self.nodes[rank as usize], self.shape.is_direct());
+        let (switch, tag) = if is_direct { (node, PROCESSOR) } else { (node / below, (node % below) as u8) };
+        // One piece that stands for all: the next block leaves behind all of them.
+        let rest = match self.pieces {
+            Pieces::Alike => self.call.bytes - self.call.place(0).len() as u32,
+            Pieces::One(_) | Pieces::First(_) => 0,
+        };
+        let is_limited = input_phits > 0 && self.pieces != Pieces::Alike;
+        loop {
+            let sender = &mut self.senders[rank as usize];
+            let Some((block, index)) = sender.pieces.front().copied() else { return };
+            let given = sender.given + self.call.place(index).len() as u64;
+            let phits = given.div_ceil(PHIT_BYTES as u64);
+            if is_limited && phits > sender.used / PHIT_BYTES as u64 + input_phits {
+                return;
+            }
+            let mut last = sender.free + (phits - sender.phits).saturating_sub(1) * phit_ps;
+            if is_limited && phits > input_phits {
+                last = last.max(freed);
+            }
+            sender.pieces.pop_front();
+            sender.given = given + u64::from(rest);
+            sender.phits = sender.given.div_ceil(PHIT_BYTES as u64);
+            sender.free = last + (1 + sender.phits - phits) * phit_ps;
+            self.outcome.sent_ps[rank as usize] = sender.free;
+            let at = sender.begin + (last - sender.begin + entry_ps).next_multiple_of(cycle_ps.max(1));
+            if !is_direct {
+                self.carry(Hop { node, port: 0 });
+            }
+            let to = self.shape.processors() + switch;
+            self.events.push(Reverse((at, Event::There(((switch, block, index), to, tag, self.values.len()), None))));
+            self.values.push(give(rank, block));
+        }
+    }
+
+    /// Takes a packet. Returns the ranks whose data the units used.
+    fn arrive(&mut self, at: u64, (place, _, tag, value): Bound) -> Vec<u32> {
+        let mut used = Vec::new();
+        let Some(doing) = self.doing.get_mut(&place) else { return used };
+        doing.arrived.entry(tag).or_default().push_back((at, value));
+        let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
+        let (radix, units) = self.shape.units(place.0);
+        let length = self.call.place(place.2).len();
+        // A unit takes a phit in a cycle. Where one piece stands for all, these go to all units in turn.
+        let (units, occupied) = match self.pieces {
+            Pieces::Alike => (1, phits_of(self.call.bytes as usize).div_ceil(units as u64)),
+            Pieces::One(_) | Pieces::First(_) => (units, phits_of(length)),
+        };
+        let units = self.units.entry(place.0).or_insert_with(|| vec![0; units]);
         while let Some(step) = doing.steps.get(doing.next) {
             let Some((at, inputs)) = take(step, &mut doing.arrived, doing.value) else { break };
-            let (radix, _) = self.shape.units(place.0);
+            used.extend(givers(self.shape, place.0, step).iter().filter_map(|node| self.ranks.get(node).copied()));
             let combined = self.call.combine.filter(|_| inputs.len() > 1);
-            let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
-            doing.ready = at.max(doing.ready) + unit_cycles(radix, combined, control_cycles, float_cycles) * cycle_ps;
+            let mut begins = at.max(doing.ready);
+            if inputs.len() > 1
+                && let Some(unit) = units.iter_mut().min()
+            {
+                begins = begins.max(*unit);
+                *unit = begins + occupied * cycle_ps;
+            }
+            doing.ready = begins + unit_cycles(radix, combined, control_cycles, float_cycles) * cycle_ps;
             doing.next += 1;
             doing.value = match inputs[..] {
                 [only] => only,
@@ -218,56 +302,75 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 }
             };
             for Target { address, tag } in &step.to {
-                self.arrivals.push(Reverse((doing.ready, place, (*address).into(), *tag, doing.value)));
+                let bound = (place, (*address).into(), *tag, doing.value);
+                self.events.push(Reverse((doing.ready, Event::There(bound, None))));
             }
         }
+        for rank in &used {
+            self.senders[*rank as usize].used += length as u64;
+        }
+        used
     }
 
     fn carry(&mut self, hop: Hop) {
         *self.outcome.carried.entry(self.shape.link(hop)).or_default() += 1;
     }
 
-    /// Waits until an output has sent what was there before, and occupies it for a piece. Returns when the piece begins to leave.
-    fn occupy(&mut self, hop: Hop, at: u64, index: u16) -> u64 {
-        let takes = self.phits(index) * self.parameters.cycle_ps;
-        let (free, occupied) = self.outputs.entry((hop.node, hop.port)).or_default();
-        let begins = at.max(*free);
-        (*free, *occupied) = (begins + takes, *occupied + takes);
-        self.outcome.busiest_ps = self.outcome.busiest_ps.max(*occupied);
-        begins
-    }
-
-    /// Passes a packet on to another switch, or to the next one on its way.
-    fn pass(&mut self, (switch, block, index): Place, to: u32, (at, tag, value): (u64, u8, usize)) {
+    /// Puts a packet behind what waits at its input. Results of the units have inputs of their own.
+    fn enter(&mut self, at: u64, bound: Bound, input: Option<Input>) {
+        let ((switch, _, index), to, ..) = bound;
         let processors = self.shape.processors();
-        let port = self.shape.toward_switch(switch, to).unwrap_or(0);
-        let hop = Hop { node: switch, port: port.into() };
-        let next = match self.shape.is_direct() {
-            true => self.shape.behind(switch, port).unwrap_or(to),
-            false => to,
+        let port = match to.checked_sub(processors) {
+            Some(to) => self.shape.toward_switch(switch, to),
+            None => self.shape.toward(switch, to),
         };
-        self.carry(if self.shape.is_direct() { hop } else { Hop { node: processors + switch, ..hop } });
-        let Parameters { cycle_ps, hop_ps, .. } = self.parameters;
-        let tail = if next == to { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
-        let at = self.occupy(hop, at, index) + hop_ps + tail;
-        self.arrivals.push(Reverse((at, (next, block, index), processors + to, tag, value)));
+        let output = port.unwrap_or(0);
+        let hop = Hop { node: switch, port: output.into() };
+        if !self.shape.is_direct() {
+            self.carry(Hop { node: processors + switch, ..hop });
+        } else if to >= processors {
+            self.carry(hop);
+        }
+        let packet = Packet { output, takes_ps: self.phits(index) * self.parameters.cycle_ps, of: bound };
+        if let Some(leaving) = self.ports.enter(input.unwrap_or((switch, RESULTS + output, 0)), packet) {
+            self.leave(at, &leaving);
+        }
     }
 
-    /// Gives a result to a processor of this switch.
-    fn give(&mut self, (switch, block, index): Place, processor: u32, (at, value): (u64, usize)) {
-        let port = self.shape.toward(switch, processor).unwrap_or(0).into();
-        if !self.shape.is_direct() {
-            self.carry(Hop { node: self.shape.processors() + switch, port });
-        }
-        let Parameters { cycle_ps, router_ps, entry_ps, .. } = self.parameters;
-        let begins = self.occupy(Hop { node: switch, port }, at, index);
-        let Some(rank) = self.ranks.get(&processor).copied() else { return };
-        let at = begins + router_ps + entry_ps + (self.phits(index) - 1) * cycle_ps;
-        let got = &mut self.outcome.got_ps[rank as usize];
-        *got = at.max(*got);
-        if let Some(value) = self.values.get(value) {
-            self.outcome.values.insert((rank, block), value.clone());
-        }
+    /// A packet begins to leave: to another switch, to the next one on its way, or to a processor of this switch.
+    fn leave(&mut self, at: u64, Leaving { input, packet }: &Leaving<Bound>) {
+        let Packet { output, takes_ps, of: ((switch, block, index), to, tag, value) } = *packet;
+        self.events.push(Reverse((at + takes_ps, Event::Left(*input, output))));
+        let Parameters { cycle_ps, router_ps, hop_ps, entry_ps, .. } = self.parameters;
+        let Some(target) = to.checked_sub(self.shape.processors()) else {
+            let Some(rank) = self.ranks.get(&to).copied() else { return };
+            let got = &mut self.outcome.got_ps[rank as usize];
+            *got = (*got).max(at + router_ps + entry_ps + takes_ps - cycle_ps);
+            if let Some(value) = self.values.get(value) {
+                self.outcome.values.insert((rank, block), value.clone());
+            }
+            return;
+        };
+        let (next, input) = match self.shape.is_direct() {
+            true => (self.shape.behind(switch, output).unwrap_or(target), self.input_behind(*input, output)),
+            false => (target, None),
+        };
+        let tail = if next == target { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
+        let bound = ((next, block, index), to, tag, value);
+        self.events.push(Reverse((
+            at + hop_ps + tail,
+            Event::There(bound, input.map(|(port, channel)| (next, port, channel))),
+        )));
+    }
+
+    /// Returns port and virtual channel at the switch of a torus behind an output, of a packet from an input.
+    fn input_behind(&self, (switch, port, channel): Input, output: u8) -> Option<(u8, u8)> {
+        let Shape::Torus { sides } = self.shape else { return None };
+        let axis = usize::from(output / 2);
+        let (place, side) = (*Shape::place(&sides, switch).get(axis)?, sides[axis]);
+        let crosses = place == if output % 2 == 0 { side - 1 } else { 0 };
+        let stays = port / 2 == output / 2;
+        Some((output ^ 1, if crosses { 1 } else { channel * u8::from(stays) }))
     }
 }
 
@@ -280,7 +383,9 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     if chunks <= 2 * most {
         return of(Pieces::First(chunks));
     }
-    let period = call.period(size);
+    // Pieces go to the spines in turn.
+    let (_, spines, _) = network.0.levels();
+    let period = call.period(size).next_multiple_of(spines.max(1));
     if period == 1 {
         return of(Pieces::Alike);
     }
@@ -291,14 +396,33 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     let (one, two) = (of(Pieces::First(few)), of(Pieces::First(2 * few)));
     // While the first pieces are on their way, later ones wait in no output: then the busiest output says what more of them take.
     let least = two.busiest_ps - one.busiest_ps;
+    // The last piece may be shorter than the others.
+    let of = |indices: Range<u32>| indices.map(|index| phits(call.place(index as u16).len())).sum::<u64>();
+    let (rest, step) = (of(2 * few..chunks), of(0..few).max(1));
     let on = |(one, two): (&u64, &u64)| match two {
         0 => 0,
-        two => two + (two - one).max(least) * u64::from(chunks - 2 * few) / u64::from(few),
+        two => two + (two - one).max(least) * rest / step,
     };
     let got_ps = one.got_ps.iter().zip(&two.got_ps).map(on).collect();
-    let sent = |(one, two): (&u64, &u64)| two + (two - one) * u64::from(chunks - 2 * few) / u64::from(few);
+    let sent = |(one, two): (&u64, &u64)| two + (two - one) * rest / step;
     let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
     Outcome { sent_ps, got_ps, ..two }
+}
+
+/// Returns the nodes whose processors give inputs of a step of a switch.
+fn givers(shape: Shape, switch: u32, step: &Step) -> Vec<u32> {
+    let (leaves, _, below) = shape.levels();
+    let node = |source: &Source| match source {
+        Source::Tag(tag) if shape.is_direct() => (*tag == PROCESSOR).then_some(switch),
+        Source::Tag(tag) if switch < leaves && u32::from(*tag) < below => Some(switch * below + u32::from(*tag)),
+        Source::Tag(_) | Source::Value => None,
+    };
+    step.from.iter().filter_map(node).collect()
+}
+
+/// Phits of so many bytes of data.
+fn phits_of(bytes: usize) -> u64 {
+    bytes.div_ceil(PHIT_BYTES).max(1) as u64
 }
 
 /// Pieces that are followed one by one, times ranks and blocks; and the most pieces.

@@ -7,6 +7,7 @@ mod call;
 mod fat;
 mod forms;
 mod loggp;
+mod ports;
 
 pub use crate::instruction::Form;
 pub use crate::topology::{End, Shape, ShapeError};

@@ -98,6 +98,8 @@ pub(crate) fn mpi_fpga(shape: Shape) -> Capabilities {
             float_cycles: 8,
             router_cycles: 4,
             entry_ps: if is_direct { 8_000 + 2_000 } else { to_leaf_ps },
+            phit_ps: if is_direct { 2_000 } else { 2_669 },
+            input_phits: 1536,
         }),
         timing,
         ..fabric

@@ -75,7 +75,9 @@ registers! {
     NETWORK_ELEMENT_TYPES = 0x0d8, ReadOnly, None, "Bit n: the units of the switches support element type n. Since version 1.7.";
     NETWORK_CYCLES = 0x0dc, ReadOnly, None, "Cycles: 7:0 of the collective control, 15:8 of an aggregation unit on floats, 23:16 through a router. Since version 1.7.";
     NETWORK_ENTRY_PS = 0x0e0, ReadOnly, None, "Picoseconds between the sequencer and its switch. Since version 1.7.";
-    reserved 0x0e4..0x100;
+    NETWORK_PHIT_PS = 0x0e4, ReadOnly, None, "Picoseconds from one phit of 32 bytes that the sequencer gives its switch to the next. 0 if unknown, meaning half a cycle. Since version 1.7.";
+    NETWORK_FIFO_PHITS = 0x0e8, ReadOnly, None, "Phits of the switch's FIFO for what the sequencer gives. 0 if unknown. Since version 1.7.";
+    reserved 0x0ec..0x100;
     CONTROL = 0x100, ReadWrite, Some(0), "Bit 0 RUN: fetch and run. Clearing it stops after the running instructions.";
     STATUS = 0x104, ReadOnly, Some(1), "State of the sequencer: see the bits of STATUS.";
     ERROR = 0x108, WriteOneToClear, Some(0), "Errors outside of instructions: see the bits of ERROR.";

@@ -242,6 +242,8 @@ fn switch_units(check: &Checked<'_>) -> Result<Option<SwitchUnits>> {
         float_cycles: count(8),
         router_cycles: count(16),
         entry_ps: check.count("NETWORK_ENTRY_PS", registers::NETWORK_ENTRY_PS)?,
+        phit_ps: check.count("NETWORK_PHIT_PS", registers::NETWORK_PHIT_PS)?,
+        input_phits: check.count("NETWORK_FIFO_PHITS", registers::NETWORK_FIFO_PHITS)?,
     }))
 }
 

@@ -178,6 +178,8 @@ impl Core {
                 .switch_units()
                 .map_or(0, |units| units.control_cycles | units.float_cycles << 8 | units.router_cycles << 16),
             sequencer::NETWORK_ENTRY_PS => profile.switch_units().map_or(0, |units| units.entry_ps),
+            sequencer::NETWORK_PHIT_PS => profile.switch_units().map_or(0, |units| units.phit_ps),
+            sequencer::NETWORK_FIFO_PHITS => profile.switch_units().map_or(0, |units| units.input_phits),
             _ => return None,
         })
     }

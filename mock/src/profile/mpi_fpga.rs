@@ -131,6 +131,9 @@ impl Profile {
             // A phit waits for an edge of the clock.
             hop_ps: router_ps + (self.link_ps + row).next_multiple_of(cycle_ps),
             entry_ps: if shape.is_direct() { by_bus } else { self.link_ps + row },
+            // In an indirect network, a link is between processor and switch.
+            phit_ps: if shape.is_direct() { cycle_ps / self.dma_phits.max(1) } else { row },
+            input_phits: self.input_phits as u64,
             control_cycles: self.control_cycles,
             float_cycles: self.float_cycles,
         }

@@ -66,6 +66,8 @@ impl Profile {
             float_cycles: switch.float_cycles as u32,
             router_cycles: switch.router_cycles() as u32,
             entry_ps: switch.parameters(shape).entry_ps as u32,
+            phit_ps: switch.parameters(shape).phit_ps as u32,
+            input_phits: switch.input_phits as u32,
         })
     }
 }

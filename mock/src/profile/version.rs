@@ -28,7 +28,9 @@ pub(crate) const fn has_register(minor: u32, offset: u32) -> bool {
         | sequencer::NETWORK_REDUCTIONS
         | sequencer::NETWORK_ELEMENT_TYPES
         | sequencer::NETWORK_CYCLES
-        | sequencer::NETWORK_ENTRY_PS => minor >= SWITCHES,
+        | sequencer::NETWORK_ENTRY_PS
+        | sequencer::NETWORK_PHIT_PS
+        | sequencer::NETWORK_FIFO_PHITS => minor >= SWITCHES,
         sequencer::HOP_PS => minor >= ROUTERS,
         sequencer::LINK_ERRORS | sequencer::MEMORY_CORRECTED => minor >= BIT_ERRORS,
         _ => true,

@@ -5,6 +5,7 @@ use fpga_mock::mpi_fpga::{COMMUNICATORS, Call, CallError, Collective, Form, Netw
 use proptest::prelude::*;
 
 mod oracle;
+mod predictions;
 
 use oracle::{case, leaves};
 

@@ -15,6 +15,11 @@ pub(super) fn parameters(clock: &Clock<'_>) -> Option<Parameters> {
         router_ps: clock.cycles(units.router_cycles.into()),
         hop_ps: clock.model.timing.hop_ps.into(),
         entry_ps: units.entry_ps.into(),
+        phit_ps: match units.phit_ps {
+            0 => clock.cycle_ps() / 2,
+            given => given.into(),
+        },
+        input_phits: units.input_phits.into(),
         control_cycles: units.control_cycles.into(),
         float_cycles: units.float_cycles.into(),
     })

@@ -1,0 +1,56 @@
+//! Predictions of the LogGP model beside the simulation.
+
+use cmdseq::reduction::{Combine, Element, Reduction};
+use cmdseq::switch::Shape;
+use fpga_mock::mpi_fpga::{Call, Collective, Form, Network, Profile, predicted_ps};
+use proptest::prelude::*;
+
+use super::oracle::{case, leaves};
+
+/// Of direct networks those of other numbers than powers of two have rings of up to three nodes: see docs/mpi-fpga.md.
+const SHAPES: [&str; 10] =
+    ["2x1x1", "3x1x1", "2x2x2", "3x2x1", "4x2x2", "fat:2", "fat:5", "fat:8", "fat:13", "fat:30:28"];
+
+/// A shape, a call on all of its nodes, and the seed of its data. Most blocks are short; a few are of up to 64 KiB in all.
+fn calls() -> impl Strategy<Value = (&'static str, Collective, Form, u32, u32, u64)> {
+    let collective = prop::sample::select(Collective::ALL.to_vec());
+    let one = (prop::sample::select(SHAPES.to_vec()), collective, any::<prop::sample::Index>(), 0..=13_u32);
+    one.prop_flat_map(|(shape, collective, form, doubled)| {
+        let parsed: Shape = shape.parse().unwrap();
+        let nodes = parsed.processors();
+        let forms: Vec<Form> = match parsed.is_direct() {
+            true => {
+                collective.forms().iter().copied().filter(|one| *one != Form::Ring || nodes.is_power_of_two()).collect()
+            }
+            false => vec![Form::Tree],
+        };
+        let blocks = match collective {
+            Collective::Reduce | Collective::Allreduce | Collective::Broadcast => 1,
+            _ => nodes,
+        };
+        let most = (8_u32 << doubled).min((64 << 10) / blocks);
+        (Just(shape), Just(collective), Just(*form.get(&forms)), 0..nodes, (most / 16).max(1)..=most / 8, 0..u64::MAX)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn loggp_predicts_all_collectives_within_five_percent(
+        (shape, collective, form, root, elements, seed) in calls(),
+    ) {
+        let (profile, parsed): (_, Shape) = (Profile::published(), shape.parse().unwrap());
+        let mut network = Network::new(&profile, parsed).unwrap();
+        let members: Vec<u32> = (0..parsed.processors()).collect();
+        let context = network.create(&members).unwrap();
+        let combine = collective.combines().then_some(Combine::new(Reduction::Sum, Element::F64));
+        let call = Call { context, collective, form, combine, root: root as u16, bytes: 8 * elements };
+        let (inputs, outputs) = case(&call, members.len(), seed, leaves(shape, &members).as_deref());
+        let outcome = network.run(&call, &inputs).unwrap();
+        prop_assert!(outcome.outputs == outputs, "{shape} {call:?}");
+        let (predicted, simulated) = (predicted_ps(&profile, parsed, &call).unwrap(), outcome.last_ps());
+        let percent = 100.0 * (predicted as f64 / simulated as f64 - 1.0);
+        prop_assert!(percent.abs() <= 5.0, "{shape} {call:?}: {predicted} ps, simulated {simulated}, {percent:+.1} %");
+    }
+}
