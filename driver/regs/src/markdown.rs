@@ -96,6 +96,7 @@ fn channel_block(out: &mut String) {
     );
     table(out, channel::end::TABLE);
     out.push_str(SLOTS);
+    flags(out, "FEATURES of a channel block", bits::ChannelFeatures::TABLE);
     flags(out, "STATUS of a channel block", bits::ChannelStatus::TABLE);
 }
 
