@@ -100,13 +100,13 @@ impl Card {
             Some(board) => board,
             None => board::of(&function)?,
         };
-        let Found { bar, list, offset, start } = discover::find_on(&function, board)?;
+        let Found { bar, list, offset, start: _ } = discover::find_on(&function, board)?;
         let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        let mut shell = Shell::probe((&function, board), (bar, start, &list), &block, described.features)?;
+        let mut shell = Shell::probe((&function, board), (bar, &list), &block, described.features)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
         let (transport, depth) = shell.transport(&function, &block, depth_max)?;
