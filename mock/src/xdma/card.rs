@@ -212,6 +212,15 @@ impl Card {
         }
     }
 
+    /// Writes to the user BAR.
+    pub(super) fn write_user(&mut self, offset: u64, data: &[u8]) -> Option<()> {
+        self.user_bar.write(offset, data)?;
+        if self.icap.take_loss() {
+            self.config = ConfigSpace::new(&FUNCTION);
+        }
+        Some(())
+    }
+
     /// Reads through the bypass window: the rings, if they are there, or else card memory.
     pub(super) fn read_window(&self, offset: u64, data: &mut [u8]) -> Option<()> {
         if let Some((rings, at)) = self.behind.as_ref().and_then(|behind| behind.rings_in_bypass(offset)) {

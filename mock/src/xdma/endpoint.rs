@@ -188,7 +188,7 @@ impl Endpoint for CardEndpoint {
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.write_dma(offset, data),
-            xdma::USER_BAR => card.user_bar.write(offset, data),
+            xdma::USER_BAR => card.write_user(offset, data),
             xdma::BYPASS_BAR => card.write_window(offset, data),
             _ => None,
         });
