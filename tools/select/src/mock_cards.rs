@@ -153,7 +153,12 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        format!("mock:{}/{node}{}{}", self.shape, self.part.suffix(), self.profile_options())
+        self.named(node, self.part)
+    }
+
+    /// Returns the selector of one function of a card, without faults.
+    pub(crate) fn named(&self, node: u32, part: Part) -> String {
+        format!("mock:{}/{node}{}{}", self.shape, part.suffix(), self.profile_options())
     }
 
     /// Returns the options of the cards, each only if it is not the profile's.

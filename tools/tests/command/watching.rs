@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command;
 use crate::served::Served;
+use crate::{command, stdout};
 
 /// What a busy machine may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -150,6 +150,33 @@ fn sensors_of_cards_in_use_are_shown_and_exported() {
         // Values of a process that has ended are not those of now.
         assert!(!String::from_utf8(owner.run(&["top", "--once"]).stdout).unwrap().contains("44 C"));
     }
+}
+
+/// The sensors of a D5005 are behind its control function, which the owner of the card holds with it.
+#[test]
+fn sensors_behind_control_functions_are_shown() {
+    let served = Served::new(&["mock:s10-dfl:2"]);
+    for selector in ["mock:s10-dfl:2".to_owned(), served.all()] {
+        let mut owner =
+            Owner::of(&["coll", "barrier", "--cards", &selector, "--repeat", "1000000000", "--timeout", "3600"]);
+        let sensors = |card: &Value| card["sensors"].as_array().cloned().unwrap_or_default();
+        owner
+            .until("no sensor is read", |cards| cards.len() == 2 && cards.iter().all(|card| !sensors(card).is_empty()));
+        for card in owner.cards() {
+            assert_eq!(sensors(&card).len(), 35, "{card}");
+            assert!(sensors(&card).iter().all(|one| one["part"] == "board"), "{card}");
+        }
+        owner.kill();
+    }
+    // Somebody else has a control function: the card works without it.
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image.gbs");
+    stdout(&["mock", "image", "--output", image.to_str().unwrap(), "--bytes", "4KiB"]);
+    let control = served.control(0);
+    let held = ["image", "inspect", image.to_str().unwrap(), &control];
+    let mut holder = command(&held).stdout(Stdio::null()).spawn().unwrap();
+    stdout(&["coll", "barrier", "--cards", &served.all()]);
+    assert!(holder.wait().unwrap().success());
 }
 
 #[test]
