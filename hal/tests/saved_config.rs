@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fpga_hal::endpoint::{BarLayout, DmaPort, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, InterruptPort, Layout, ResetKind};
 use fpga_hal::{BarIndex, Domain, Endpoint, Error, Function, Restored, in_process};
 
 /// A function that has nothing but configuration space. `stuck`: bytes that keep no writes.
@@ -50,6 +50,8 @@ impl Endpoint for Bare {
     fn bar_write(&self, _: BarIndex, _: u64, _: &[u8]) {}
 
     fn reset(&self, _: ResetKind) {}
+
+    fn dma_complete(&self, _: DmaTag, _: Result<&[u8], DmaFault>) {}
 }
 
 fn opened() -> (Arc<Bare>, Function) {
