@@ -88,7 +88,7 @@ fn a_control_function_has_one_owner() {
     let _held = control.claim().unwrap();
     let functions = CardFunctions { data: cards.accelerator(), control: Some(control) };
     let error = Card::open(functions).unwrap_err();
-    assert!(matches!(&error, Error::Bus { source: fpga_hal::Error::InUse { .. }, .. }), "{error:?}");
+    assert!(matches!(&error, Error::Bus(fpga_hal::Error::InUse { .. })), "{error:?}");
     // Not a control function at all.
     let functions = CardFunctions { data: cards.accelerator(), control: Some(cards.second()) };
     assert!(matches!(Card::open(functions).unwrap_err(), Error::Control(_)));
