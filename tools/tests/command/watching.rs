@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::command;
 use crate::served::Served;
-use crate::{command, stdout};
 
 /// What a busy machine may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -171,15 +171,6 @@ fn sensors_behind_control_functions_are_shown() {
         }
         owner.kill();
     }
-    // Somebody else has a control function: the card works without it.
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image.gbs");
-    stdout(&["mock", "image", "--output", image.to_str().unwrap(), "--bytes", "4KiB"]);
-    let control = served.control(0);
-    let held = ["image", "inspect", image.to_str().unwrap(), &control];
-    let mut holder = command(&held).stdout(Stdio::null()).spawn().unwrap();
-    stdout(&["coll", "barrier", "--cards", &served.all()]);
-    assert!(holder.wait().unwrap().success());
 }
 
 #[test]
