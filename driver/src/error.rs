@@ -241,6 +241,9 @@ pub enum Error {
     /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error).
     #[error("The card's DMA engine failed")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The control function of the card has failed: a [`dfl::Error`](crate::dfl::Error).
+    #[error("The card's control function failed")]
+    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// An instruction names host memory, and the card's sequencer reaches none. Nothing was stored.
     #[error(
         "{operation} names host memory, which the sequencer of {name} does not reach; move the data with write_memory and \

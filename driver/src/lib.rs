@@ -99,6 +99,7 @@ pub mod xdma;
 
 pub use board::Feed;
 pub use card::Card;
+pub use card::control::CardFunctions;
 pub use card::resident::Resident;
 pub use cluster::Cluster;
 pub use cluster::agreement::digest;

@@ -254,6 +254,16 @@ pub enum Error {
          open"
     )]
     NoReset,
+    /// A register of configuration space does not keep the value that was saved before.
+    #[error("{register} in configuration space reads {found:#x}: {value:#x}, which it had before, cannot be restored")]
+    NotRestored {
+        /// Name of the register.
+        register: &'static str,
+        /// What it had before.
+        value: u32,
+        /// What it reads.
+        found: u32,
+    },
     /// The function cannot be reset, so it was not opened.
     #[error(
         "The function cannot be reset, so work of its previous user may still run: open every function of its bus, or, if its \

@@ -97,7 +97,7 @@ pub use bus::BusKind;
 pub use endpoint::Endpoint;
 pub use error::{Error, IovaRanges, Result};
 pub use fpga_pci::{BarIndex, InterruptKind, PciAddress, ResetOutcome};
-pub use function::{Claim, Function, Identity, Window};
+pub use function::{Claim, Function, Identity, Restored, SavedConfig, Window};
 pub use interrupt::Interrupt;
 pub use memory::buffer::{Backing, DmaBuffer};
 pub use memory::domain::Domain;

@@ -73,7 +73,7 @@ impl Way {
             Shell::Mock => Seen::MOCK,
             Shell::S10Dfl => Seen::S10_DFL,
             Shell::S10Pac => Seen::S10_PAC,
-            Shell::AlveoXdma | Shell::AlveoBypass => Seen::ALVEO_XDMA,
+            Shell::AlveoXdma | Shell::AlveoBar4 | Shell::AlveoBypass => Seen::ALVEO_XDMA,
         };
         if !self.is_served {
             return case(&Bus { open: &|| attach(&cards), drift_ppm, seen });

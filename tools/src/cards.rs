@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cmdseq::Capabilities;
 use cmdseq::plan::Plan;
-use fpga_driver::{Card, Cluster};
+use fpga_driver::{Card, CardFunctions, Cluster};
 use fpga_hal::Function;
 use fpga_hal::sysfs::PciFunction;
 use fpga_select::{Fabric, Kind, Selection, Selector};
@@ -129,12 +129,15 @@ impl Cards {
     /// Opens cards for a command with time limit `timeout`. The limit also applies to a server that opens its card, but
     /// is at least a second.
     pub(crate) fn open_within(selector: &str, timeout: Duration) -> Result<Self> {
-        Cards::of(Selector::parse(selector)?.open_within(timeout.max(Duration::from_secs(1)))?)
+        Cards::of(Selector::parse(selector)?.open_cards(timeout.max(Duration::from_secs(1)))?)
     }
 
     /// Takes opened functions into use.
     pub(crate) fn of(selection: Selection) -> Result<Self> {
-        let cluster = Cluster::open(selection.functions).map_err(Failure::from)?;
+        let mut controls = selection.controls.into_iter();
+        let card = |data| CardFunctions { data, control: controls.next().flatten() };
+        let functions: Vec<CardFunctions> = selection.functions.into_iter().map(card).collect();
+        let cluster = Cluster::open(functions).map_err(Failure::from)?;
         Ok(Cards {
             sampler: None,
             selector: selection.selector,
@@ -171,7 +174,12 @@ impl Cards {
             | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
             _ => None,
         };
-        let failure = Failure::from(error);
+        let mut failure = Failure::from(error);
+        for card in self.cluster.cards() {
+            for reported in card.shell_errors().unwrap_or_default() {
+                failure = failure.with_help(&format!("the shell of {} reports {reported}", card.name()));
+            }
+        }
         match rank {
             Some(rank) => failure.of_rank(rank as u32),
             None => failure,

@@ -8,8 +8,6 @@ use std::path::Path;
 use cmdseq::routing::{Tables, Torus};
 use fpga_channels::Definition;
 use fpga_driver::channel::Network;
-use fpga_hal::Function;
-use fpga_regs::pci;
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,8 +78,8 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
     let text = cards::selector_or(cli, DEFAULT)?;
     let selector = Selector::parse(&text)?;
     let functions = selector.open_channel_cards()?;
-    let is_mock = functions.iter().any(is_mock);
     let mut network = Network::open(functions).map_err(failure)?;
+    let is_mock = network.has_mocks().map_err(failure)?;
     let torus = network.torus();
     for (name, card) in &cards {
         if *card >= torus.nodes() {
@@ -105,11 +103,6 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
         tables: network.nodes().map(|card| table(&tables, card)).collect(),
     };
     if cli.json { output::json(&printed) } else { output::write(report(&printed).as_bytes()) }
-}
-
-fn is_mock(function: &Function) -> bool {
-    let identity = function.identity();
-    identity.vendor == pci::VENDOR && identity.device == pci::DEVICE
 }
 
 /// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.

@@ -63,4 +63,11 @@ flags! {
     }
 }
 
+flags! {
+    /// Bits of [`crate::channel::FEATURES`].
+    ChannelFeatures {
+        MODEL = 18, "The card is a model in software, whatever its PCI ids say.";
+    }
+}
+
 pub(crate) use flags;

@@ -25,7 +25,7 @@ pub const ROUTES_MAX: u32 = 256;
 /// What [`MAGIC`] reads: the letters CHAN.
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"CHAN");
 /// Version of this register block, major in the upper half. A host refuses a card of another major version.
-pub const VERSION_VALUE: u32 = 0x0001_0000;
+pub const VERSION_VALUE: u32 = 0x0001_0001;
 /// What must be written to [`ROUTES_LOAD`] to take effect.
 pub const LOAD_VALUE: u32 = u32::from_le_bytes(*b"LOAD");
 /// Entry of the routing table for a destination without a route.
@@ -52,7 +52,8 @@ registers! {
     SLOT_BYTES_MAX = 0x048, ReadOnly, None, "Most bytes of a slot; a power of two.";
     SLOTS_MAX = 0x04c, ReadOnly, None, "Most slots of a ring; a power of two.";
     DMA_BITS = 0x050, ReadOnly, None, "Address bits of the card's DMA: host memory must be below 2^DMA_BITS.";
-    reserved 0x054..0x100;
+    FEATURES = 0x054, ReadOnly, None, "Features of the card: see the bits of FEATURES of a channel block. Reads 0 before version 1.1.";
+    reserved 0x058..0x100;
     STATUS = 0x100, ReadOnly, None, "State of the block: see the bits of STATUS of a channel block.";
     ROUTES_LOAD = 0x104, WriteOnly, Some(0), "Writing the letters LOAD (0x44414f4c) makes the entries at ROUTES the router's table, all at once. The router keeps its table over a reset of the function, because packets of other cards pass.";
     PENDING = 0x108, WriteOneToClear, Some(0), "Bit n: vector n was raised and not delivered. If MSI-X is off, INTx is asserted while a bit is set.";

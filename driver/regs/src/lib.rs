@@ -205,6 +205,7 @@ mod tests {
         assert_eq!(sequencer::queue::base(1), 0x440);
         assert_eq!(card_ring::MAGIC_VALUE, 0x474e_4952);
         assert_eq!((card_ring::OFFSET, card_ring::ENGINE_HI, card_ring::INTERRUPT), (0x20, 0x34, 0x38));
+        assert_eq!((card_ring::BAR, card_ring::VERSION_VALUE), (0x3c, 0x0002_0000));
         assert_eq!(descriptor_bypass::MAGIC_VALUE, 0x5350_5942);
         assert_eq!((descriptor_bypass::H2C_CHANNEL, descriptor_bypass::INTERRUPT), (0x20, 0x28));
         assert_eq!(channel::NODE, 0x28);

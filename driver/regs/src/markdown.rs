@@ -59,8 +59,9 @@ fn card_ring_block(out: &mut String) {
     let _ = writeln!(out, "\n## Memory for rings on the card ({} bytes)\n", card_ring::BLOCK_BYTES);
     let _ = writeln!(
         out,
-        "The entry of the feature list with GUID {}, for a sequencer that masters no bus. Memory and sequencer are behind one \
-         master of the BAR, which keeps the order of the host's writes; the engine's side keeps no order with them.\n",
+        "The entry of the feature list with GUID {}, for a sequencer that masters no bus. In one BAR, memory and sequencer are \
+         behind one master, which keeps the order of the host's writes; two BARs and the engine's side keep none with each \
+         other.\n",
         guid(feature_list::CARD_RING_GUID)
     );
     table(out, card_ring::TABLE);
@@ -97,6 +98,7 @@ fn channel_block(out: &mut String) {
     );
     table(out, channel::end::TABLE);
     out.push_str(SLOTS);
+    flags(out, "FEATURES of a channel block", bits::ChannelFeatures::TABLE);
     flags(out, "STATUS of a channel block", bits::ChannelStatus::TABLE);
 }
 

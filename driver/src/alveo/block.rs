@@ -9,6 +9,7 @@ use crate::alveo::error::{Error, Result};
 use crate::deadline::Deadline;
 use crate::error::Error as CardError;
 use crate::sequencer::block::{ALL_ONES, bus_error};
+use crate::sequencer::preserved::Preserved;
 
 /// Between two polls.
 const POLL: Duration = Duration::from_micros(500);
@@ -21,6 +22,8 @@ pub(super) struct Block {
     name: Arc<str>,
     /// Offset of the block in the BAR.
     start: u64,
+    /// What is restored if a register reads all-ones.
+    preserved: Option<Preserved>,
 }
 
 impl Block {
@@ -28,7 +31,12 @@ impl Block {
     pub(super) fn new(bar: &Window, function: &Function, start: u64, bytes: u32) -> Result<Self> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let window = bar.slice(start, bytes.into()).map_err(|error| bus_error(&name, error))?;
-        Ok(Block { window, function: function.clone(), name, start })
+        Ok(Block { window, function: function.clone(), name, start, preserved: None })
+    }
+
+    /// Returns the same block, which restores configuration space if a register reads all-ones, and then reads it again.
+    pub(super) fn preserving(&self, preserved: &Preserved) -> Self {
+        Block { preserved: Some(preserved.clone()), ..self.clone() }
     }
 
     pub(super) fn name(&self) -> String {
@@ -42,7 +50,13 @@ impl Block {
 
     /// Reads a register. None that is read here holds all-ones.
     pub(super) fn read(&self, register: u32) -> Result<u32> {
-        let value = self.read_any(register)?;
+        let mut value = self.read_any(register)?;
+        if value == ALL_ONES
+            && let Some(preserved) = &self.preserved
+            && preserved.restore()?
+        {
+            value = self.read_any(register)?;
+        }
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| bus_error(&self.name, error))?;
             return Err(CardError::AllOnes { name: self.name(), register: self.start + u64::from(register) }.into());

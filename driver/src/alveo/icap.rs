@@ -13,6 +13,7 @@ use crate::alveo::block::Block;
 use crate::alveo::error::{Error, Result};
 use crate::alveo::shell::Shell;
 use crate::board::BlockKind;
+use crate::sequencer::preserved::Preserved;
 
 /// Time limit of one operation of the port: it takes a word in a cycle.
 const OPERATION: Duration = Duration::from_secs(1);
@@ -26,6 +27,11 @@ pub(super) struct Icap(Block);
 impl Icap {
     pub(super) fn of(shell: &Shell) -> Result<Self> {
         Ok(Icap(shell.block(BlockKind::Hwicap, 0, BLOCK_BYTES)?))
+    }
+
+    /// Returns the same port, which restores configuration space that the card loses.
+    pub(super) fn preserving(&self, preserved: &Preserved) -> Self {
+        Icap(self.0.preserving(preserved))
     }
 
     /// Ends whatever an earlier user has left under way.

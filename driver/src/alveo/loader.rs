@@ -13,6 +13,7 @@ use crate::alveo::icap::Icap;
 use crate::alveo::shell::Shell;
 use crate::board::BlockKind;
 use crate::sequencer::block::bus_error;
+use crate::sequencer::preserved::Preserved;
 
 /// Time limit for the decoupler: it acts within cycles.
 const DECOUPLE: Duration = Duration::from_secs(1);
@@ -51,7 +52,14 @@ pub struct Progress {
 pub struct Loader {
     icap: Icap,
     decoupler: Block,
+    function: Function,
     _claim: Claim,
+}
+
+/// The parts of a card while it takes a stream.
+struct Loading {
+    icap: Icap,
+    decoupler: Block,
 }
 
 impl Loader {
@@ -69,17 +77,17 @@ impl Loader {
             let looked = format!("{magic:#010x} where the decoupler is; expected the letters DCPL");
             return Err(Error::NoShell { name, looked });
         }
-        Ok(Loader { icap: Icap::of(&shell)?, decoupler, _claim: claim })
+        Ok(Loader { icap: Icap::of(&shell)?, decoupler, function, _claim: claim })
     }
 
     /// Returns the id of the interface that images must be made for.
     pub fn interface(&self) -> Result<u128> {
-        self.wide(INTERFACE_0)
+        wide(&self.decoupler, INTERFACE_0)
     }
 
     /// Returns the GUID of what the region holds; `None` if it holds nothing.
     pub fn logic(&self) -> Result<Option<u128>> {
-        Ok(Some(self.wide(LOGIC_0)?).filter(|guid| *guid != 0))
+        logic(&self.decoupler)
     }
 
     /// Returns whether the region is cut off, as it is after a load that failed.
@@ -87,12 +95,8 @@ impl Loader {
         Ok(self.decoupler.read(STATUS)? & CUT_OFF != 0)
     }
 
-    fn wide(&self, first: u32) -> Result<u128> {
-        (0..4).try_fold(0, |all, part| Ok(all | u128::from(self.decoupler.read_any(first + 4 * part)?) << (32 * part)))
-    }
-
     /// Loads a configuration stream: cuts the region off, writes the stream, checks what the FPGA says of it and that the region holds
-    /// something, and connects it again. `on_progress` is called for every queue full of words, and may break off.
+    /// something, and connects it again. Configuration space that the card loses meanwhile is restored. `on_progress` is called for every queue full of words, and may break off.
     ///
     /// # Errors
     /// [`Error::Refused`] for a stream that is none, or for another device, and then nothing was started; [`Error::Failed`];
@@ -100,9 +104,53 @@ impl Loader {
     /// stream.
     pub fn load(&mut self, stream: &[u8], mut on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         self.check(stream)?;
+        let preserved = Preserved::save(&self.function)?;
+        let loading =
+            Loading { icap: self.icap.preserving(&preserved), decoupler: self.decoupler.preserving(&preserved) };
+        let loaded = loading.run(stream, &mut on_progress);
+        // Also what no read has told.
+        preserved.restore()?;
+        loaded
+    }
+
+    /// Makes sure that a stream is one, and for this device.
+    fn check(&self, stream: &[u8]) -> Result<()> {
+        let refused = |what: String| Err(Error::Refused { name: self.decoupler.name(), what });
+        let (words, rest) = stream.as_chunks::<4>();
+        if !rest.is_empty() {
+            return refused(format!("a stream of {} bytes, which are no whole words", stream.len()));
+        }
+        let words = || words.iter().map(|word| u32::from_be_bytes(*word));
+        let Some(start) = words().take(SYNC_WITHIN / 4).position(|word| word == words::SYNC) else {
+            return refused(format!("no sync word {:#010x} in the first {SYNC_WITHIN} bytes", words::SYNC));
+        };
+        let mut packets = words().skip(start).take(IDCODE_WITHIN);
+        let named = packets.find(|word| *word == words::write(words::IDCODE, 1)).and_then(|_| packets.next());
+        let device = self.decoupler.read(DEVICE)?;
+        match named {
+            Some(named) if named == device => Ok(()),
+            Some(named) => refused(format!("the image is for device {named:#010x}; the card has {device:#010x}")),
+            None => refused("the image does not name the device that it is for".to_owned()),
+        }
+    }
+}
+
+/// Reads 128 bits.
+fn wide(decoupler: &Block, first: u32) -> Result<u128> {
+    (0..4).try_fold(0, |all, part| Ok(all | u128::from(decoupler.read_any(first + 4 * part)?) << (32 * part)))
+}
+
+/// Returns the GUID of what the region holds; `None` if it holds nothing.
+fn logic(decoupler: &Block) -> Result<Option<u128>> {
+    Ok(Some(wide(decoupler, LOGIC_0)?).filter(|guid| *guid != 0))
+}
+
+impl Loading {
+    /// Cuts the region off, writes the stream, checks what came of it, and connects the region again.
+    fn run(&self, stream: &[u8], on_progress: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         self.icap.reset()?;
         self.cut_off(CUT_OFF)?;
-        let result = self.push(stream, &mut on_progress);
+        let result = self.push(stream, on_progress);
         if result.is_err()
             && let Err(also) = self.icap.reset()
         {
@@ -133,30 +181,9 @@ impl Loader {
         self.icap.await_startup()?;
         let known = words::ERRORS.iter().fold(0, |all, (bit, _)| all | 1 << bit);
         let errors = self.icap.read_register(words::STATUS)? & known;
-        if errors != 0 || self.logic()?.is_none() {
+        if errors != 0 || logic(&self.decoupler)?.is_none() {
             return Err(Error::Failed { name, errors });
         }
         Ok(())
-    }
-
-    /// Makes sure that a stream is one, and for this device.
-    fn check(&self, stream: &[u8]) -> Result<()> {
-        let refused = |what: String| Err(Error::Refused { name: self.decoupler.name(), what });
-        let (words, rest) = stream.as_chunks::<4>();
-        if !rest.is_empty() {
-            return refused(format!("a stream of {} bytes, which are no whole words", stream.len()));
-        }
-        let words = || words.iter().map(|word| u32::from_be_bytes(*word));
-        let Some(start) = words().take(SYNC_WITHIN / 4).position(|word| word == words::SYNC) else {
-            return refused(format!("no sync word {:#010x} in the first {SYNC_WITHIN} bytes", words::SYNC));
-        };
-        let mut packets = words().skip(start).take(IDCODE_WITHIN);
-        let named = packets.find(|word| *word == words::write(words::IDCODE, 1)).and_then(|_| packets.next());
-        let device = self.decoupler.read(DEVICE)?;
-        match named {
-            Some(named) if named == device => Ok(()),
-            Some(named) => refused(format!("the image is for device {named:#010x}; the card has {device:#010x}")),
-            None => refused("the image does not name the device that it is for".to_owned()),
-        }
     }
 }

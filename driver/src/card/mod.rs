@@ -1,6 +1,7 @@
 //! One card: opens it, describes it, and runs instructions on it.
 
 pub(crate) mod communicator_table;
+pub(crate) mod control;
 pub(crate) mod memory;
 pub(crate) mod resident;
 pub(crate) mod tables;
@@ -18,8 +19,10 @@ use fpga_regs::sequencer;
 
 use crate::board::{self, BoardFunction, Feed};
 use crate::card::communicator_table::{Entries, Spent};
+use crate::card::control::{CardFunctions, Management};
 use crate::card::windows::OpenWindows;
 use crate::deadline::Deadline;
+use crate::dfl::Reported;
 use crate::error::{Error, Result};
 use crate::ledger::bound::{Bound, Held};
 use crate::ledger::state::State;
@@ -59,21 +62,26 @@ pub struct Card {
     node: u32,
     capabilities: Capabilities,
     timeout: Duration,
+    control: Option<Management>,
     function: Function,
     /// Dropped last: until then the function takes no other driver.
     _claim: Claim,
 }
 
 impl Card {
-    /// Takes `function` into use: finds the sequencer, reads what it can do, and sets up a queue.
+    /// Takes the functions of a card into use: finds the sequencer, reads what it can do, and sets up a queue. With the control function the
+    /// card is [reset](Card::reset) by its port too, and its sensors and [errors](Card::shell_errors) are the shell's.
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
     /// driver knows, [`Error::Removed`] for one that does not answer; [`Error::Engine`] if the engine of its shell does not stop;
     /// [`Error::Bus`], with [`fpga_hal::Error::InUse`] if
     /// another card of this process drives the function.
-    pub fn open(function: Function) -> Result<Card> {
-        Card::open_given(function, None)
+    pub fn open(functions: impl Into<CardFunctions>) -> Result<Card> {
+        let CardFunctions { data, control } = functions.into();
+        let name = &data.identity().name;
+        let control = control.map(|control| Management::open(control, name)).transpose()?;
+        Ok(Card { control, ..Card::open_given(data, None)? })
     }
 
     /// As [`open`](Card::open), with what a board file says of the function.
@@ -100,13 +108,13 @@ impl Card {
             Some(board) => board,
             None => board::of(&function)?,
         };
-        let Found { bar, list, offset, start } = discover::find_on(&function, board)?;
+        let Found { bar, list, offset, start: _ } = discover::find_on(&function, board)?;
         let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        let mut shell = Shell::probe((&function, board), (bar, start, &list), &block, described.features)?;
+        let mut shell = Shell::probe((&function, board), (bar, &list), &block, described.features)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
         let (transport, depth) = shell.transport(&function, &block, depth_max)?;
@@ -127,6 +135,7 @@ impl Card {
             node: described.node,
             capabilities: described.capabilities,
             timeout: TIMEOUT,
+            control: None,
             function,
             _claim: claim,
         })
@@ -278,7 +287,17 @@ impl Card {
     /// The bus's.
     pub fn sensors(&self) -> std::result::Result<Option<PublishedSensors>, crate::readings::Error> {
         let Some(words) = self.queue.ledger.published() else { return Ok(None) };
-        PublishedSensors::find(&self.function, words)
+        let function = self.control.as_ref().map_or(&self.function, Management::function);
+        PublishedSensors::find(function, words)
+    }
+
+    /// Reads the error registers of the shell by the control function. Returns those that are not zero, and clears nothing; none without a
+    /// control function. What they read when the card is closed is logged.
+    ///
+    /// # Errors
+    /// [`Error::Control`], [`Error::Removed`], [`Error::Bus`].
+    pub fn shell_errors(&self) -> Result<Vec<Reported>> {
+        self.control.as_ref().map_or(Ok(Vec::new()), Management::errors)
     }
 
     /// The card's queue.
@@ -438,7 +457,7 @@ impl Card {
         }
     }
 
-    /// Resets the function and sets it up again. Everything in flight completes with status aborted, resident programs
+    /// Resets the function, and the accelerator by the port of its control function, and sets it up again. Everything in flight completes with status aborted, resident programs
     /// and communicators are gone, and the eager limit is the card's own again.
     ///
     /// # Errors
@@ -458,6 +477,9 @@ impl Card {
 
     fn reset_and_start(&mut self) -> Result<()> {
         self.function.reset().map_err(|error| self.bus(error))?;
+        if let Some(control) = &mut self.control {
+            control.reset_accelerator()?;
+        }
         self.queue.was_reset();
         let mut described = discover::describe(&self.block, self.shell.ring_feature())?;
         if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {

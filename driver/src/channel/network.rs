@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cmdseq::routing::{Tables, Torus};
 use fpga_hal::Function;
-use fpga_regs::bits::ChannelStatus;
+use fpga_regs::bits::{ChannelFeatures, ChannelStatus};
 use fpga_regs::channel as registers;
 
 use crate::channel::card::Card;
@@ -66,6 +66,20 @@ impl Network {
     /// Returns the shape of the network.
     pub fn torus(&self) -> Torus {
         self.torus
+    }
+
+    /// Returns whether any card held here is a mock. A card says so itself, whatever its PCI ids are.
+    ///
+    /// # Errors
+    /// The cards'.
+    pub fn has_mocks(&self) -> Result<bool> {
+        for card in self.cards.values() {
+            let features = card.block.read_present(registers::FEATURES)?;
+            if ChannelFeatures::from_bits_retain(features).contains(ChannelFeatures::MODEL) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the nodes of the cards held here, in order.

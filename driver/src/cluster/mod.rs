@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use cmdseq::Capabilities;
 use cmdseq::plan::{Piece, Program, ProgramSet};
-use fpga_hal::Function;
 
 use crate::card::Card;
+use crate::card::control::CardFunctions;
 use crate::card::windows::Keys;
 use crate::cluster::blame::{Late, Unfinished};
 use crate::communicators::group::Group;
@@ -60,8 +60,8 @@ impl Cluster {
     /// # Errors
     /// Those of [`Card::open`]; [`Error::Mismatch`] if two cards say they are the same node, or differ in what they can
     /// do; [`Error::BadArgument`] if there are none.
-    pub fn open(functions: Vec<Function>) -> Result<Cluster> {
-        let cards = functions.into_iter().map(Card::open).collect::<Result<Vec<_>>>()?;
+    pub fn open(functions: Vec<impl Into<CardFunctions>>) -> Result<Cluster> {
+        let cards = functions.into_iter().map(|functions| Card::open(functions)).collect::<Result<Vec<_>>>()?;
         Cluster::of(cards)
     }
 

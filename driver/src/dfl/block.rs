@@ -11,6 +11,7 @@ use crate::dfl::error::{Error, Result};
 use crate::error::Error as CardError;
 use crate::feature_list::Feature;
 use crate::sequencer::block::bus_error;
+use crate::sequencer::preserved::Preserved;
 
 /// Between two polls of a register that changes within microseconds.
 const POLL: Duration = Duration::from_micros(10);
@@ -23,6 +24,8 @@ pub(super) struct Block {
     name: Arc<str>,
     /// Offset of the first register in the BAR.
     start: u64,
+    /// What is restored if a register reads all-ones.
+    preserved: Option<Preserved>,
 }
 
 impl Block {
@@ -31,7 +34,13 @@ impl Block {
     pub(super) fn new(window: &Window, function: &Function, feature: &Feature, bytes: u32) -> Option<Self> {
         let Range { start, end } = feature.registers.clone()?;
         let window = window.slice(start, end - start).ok().filter(|window| window.len() >= u64::from(bytes))?;
-        Some(Block { window, function: function.clone(), name: function.identity().name.as_str().into(), start })
+        let name = function.identity().name.as_str().into();
+        Some(Block { window, function: function.clone(), name, start, preserved: None })
+    }
+
+    /// Returns the same block, which restores configuration space if a register reads all-ones, and then reads it again.
+    pub(super) fn preserving(&self, preserved: &Preserved) -> Self {
+        Block { preserved: Some(preserved.clone()), ..self.clone() }
     }
 
     pub(super) fn name(&self) -> String {
@@ -44,7 +53,14 @@ impl Block {
 
     /// Reads a register. None that is read here holds all-ones.
     pub(super) fn read(&self, register: u32) -> Result<u64> {
-        let value = self.window.read_u64(register.into()).map_err(|error| self.bus(error))?;
+        let read = || self.window.read_u64(register.into()).map_err(|error| self.bus(error));
+        let mut value = read()?;
+        if value == u64::MAX
+            && let Some(preserved) = &self.preserved
+            && preserved.restore()?
+        {
+            value = read()?;
+        }
         if value == u64::MAX {
             self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
             let register = self.start + u64::from(register);

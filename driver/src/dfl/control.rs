@@ -17,6 +17,7 @@ use crate::dfl::reported::Reported;
 use crate::error::Error as CardError;
 use crate::feature_list::{self, Feature, Unit, Walk, places};
 use crate::sequencer::block::bus_error;
+use crate::sequencer::preserved::Preserved;
 
 /// Default time limit for each answer of the reconfiguration engine, as in Linux.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -247,7 +248,7 @@ impl Control {
     }
 
     /// Loads an accelerator: raw bytes of an image for partial reconfiguration. The accelerator is held in reset meanwhile, and
-    /// released once the new one is configured. `on_progress` is called for every queue full of words, and may break off.
+    /// released once the new one is configured. Configuration space that the card loses meanwhile is restored. `on_progress` is called for every queue full of words, and may break off.
     ///
     /// # Errors
     /// [`Error::Refused`] for an empty image; [`Error::Failed`]; [`Error::Interrupted`]; [`Error::TimedOut`]. After an error no
@@ -257,15 +258,12 @@ impl Control {
         if image.is_empty() {
             return Err(Error::Refused { name: self.name(), what: "the image is empty".to_owned() });
         }
-        port.hold()?;
-        engine.reset(self.timeout)?;
-        if let Err(error) = engine.push(image, self.timeout, on_progress) {
-            if let Err(also) = engine.reset(self.timeout) {
-                log::warn!("{}: after a failed reconfiguration: {also}", self.name());
-            }
-            return Err(error);
-        }
-        port.release()
+        let preserved = Preserved::save(&self.function)?;
+        let port = Port(port.0.preserving(&preserved));
+        let loaded = reconfigure(&port, &Engine(engine.0.preserving(&preserved)), image, self.timeout, on_progress);
+        // Also what no read has told.
+        preserved.restore()?;
+        loaded
     }
 
     fn name(&self) -> String {
@@ -281,4 +279,23 @@ impl Control {
             .as_ref()
             .ok_or_else(|| Error::Missing { name: self.name(), what: "engine for partial reconfiguration" })
     }
+}
+
+/// Loads an image. The accelerator is held in reset meanwhile, and released once the new one is configured.
+fn reconfigure(
+    port: &Port,
+    engine: &Engine,
+    image: &[u8],
+    limit: Duration,
+    on_progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<()> {
+    port.hold()?;
+    engine.reset(limit)?;
+    if let Err(error) = engine.push(image, limit, on_progress) {
+        if let Err(also) = engine.reset(limit) {
+            log::warn!("{}: after a failed reconfiguration: {also}", engine.0.name());
+        }
+        return Err(error);
+    }
+    port.release()
 }

@@ -6,4 +6,5 @@ pub(crate) mod described;
 pub(crate) mod discover;
 pub(crate) mod health;
 pub(crate) mod listed;
+pub(crate) mod preserved;
 pub(crate) mod state;

@@ -57,15 +57,15 @@ enum Kind {
     /// A board description says where rings are.
     Described(RingWindow),
     /// The sequencer is behind a DMA engine.
-    Engine { engine: Box<Engine>, rings: RingMemory, reads_bar: bool },
+    Engine { engine: Box<Engine>, rings: RingMemory, registers: BarIndex, reads_bar: bool },
 }
 
 impl Shell {
-    /// Looks how the sequencer of `function`, whose feature list begins at `start` of `bar` as `list`, is fed and reached. Channels of an
+    /// Looks how the sequencer of `function`, whose registers and feature list are in `bar`, is fed and reached. Channels of an
     /// engine are stopped, and the function masters the bus afterwards.
     pub(crate) fn probe(
         (function, board): (&Function, &BoardFunction),
-        (bar, start, list): (BarIndex, u64, &Window),
+        (bar, list): (BarIndex, &Window),
         block: &Block,
         features: Features,
     ) -> Result<Self> {
@@ -112,7 +112,7 @@ impl Shell {
         }
         let rings = match (features.contains(Features::CARD_RING), placed) {
             (true, Some(placed)) => Some(placed),
-            (true, None) if is_listed => RingMemory::find(list, (bar, start), block.name())?,
+            (true, None) if is_listed => RingMemory::find(list, function)?,
             _ => None,
         };
         let Some(rings) = rings else {
@@ -120,7 +120,7 @@ impl Shell {
         };
         let engine = Box::new(Engine::of_card(function.clone())?);
         let reads_bar = board.feed == Some(Feed::Registers);
-        Ok(Shell { kind: Kind::Engine { engine, rings, reads_bar }, ring_feature: Features::CARD_RING })
+        Ok(Shell { kind: Kind::Engine { engine, rings, registers: bar, reads_bar }, ring_feature: Features::CARD_RING })
     }
 
     /// Returns what the sequencer must go on to announce.
@@ -152,8 +152,11 @@ impl Shell {
             Kind::Described(window) => {
                 Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))
             }
-            Kind::Engine { engine, rings, reads_bar } => {
-                let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?.in_shell();
+            Kind::Engine { engine, rings, registers, reads_bar } => {
+                // One BAR is one master of the shell's bus, which keeps the order of writes; another BAR is another.
+                let is_ordered = rings.window.bar == *registers;
+                let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?;
+                let ring = ring.in_shell(is_ordered);
                 let used = ring.bytes();
                 let rest = rings.window.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
                 let Some(rest) = rest else {

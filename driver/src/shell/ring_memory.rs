@@ -1,6 +1,6 @@
 //! The block that describes the memory for rings on the card.
 
-use fpga_hal::{BarIndex, Window};
+use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::card_ring as registers;
 use fpga_regs::feature_list::CARD_RING_GUID;
 
@@ -37,14 +37,20 @@ impl RingMemory {
         Some(RingMemory { window, engine, interrupt })
     }
 
-    /// Finds the description in the feature list that begins at `start` of `bar`, and checks it. `Ok(None)`: there is none.
-    pub(super) fn find(list: &Window, (bar, start): (BarIndex, u64), name: &str) -> Result<Option<Self>> {
+    /// Finds the description in `list`, a feature list of `function`, and checks it. `Ok(None)`: there is none.
+    pub(super) fn find(list: &Window, function: &Function) -> Result<Option<Self>> {
+        let name = &function.identity().name;
         let Some(found) = Described::find(list, name, &KIND)? else { return Ok(None) };
         let (offset, bytes) = (found.read(registers::OFFSET)?, found.read(registers::BYTES)?);
         if u64::from(offset) % RING_ALIGN != 0 {
             return Err(found.bad("OFFSET of the ring memory", offset, "a multiple of 64"));
         }
-        if bytes == 0 || u64::from(offset) + u64::from(bytes) > list.len() {
+        let bar = found.read(registers::BAR)?;
+        let window = u8::try_from(bar).ok().and_then(BarIndex::new).map(|bar| (bar, function.window(bar)));
+        let Some((bar, Ok(window))) = window else {
+            return Err(found.bad("BAR of the ring memory", bar, "a BAR of the function"));
+        };
+        if bytes == 0 || u64::from(offset) + u64::from(bytes) > window.len() {
             return Err(found.bad("BYTES of the ring memory", bytes, "memory inside of the BAR"));
         }
         let address = found.read_pair(registers::SEQUENCER_LO, registers::SEQUENCER_HI)?;
@@ -55,7 +61,7 @@ impl RingMemory {
             }
         }
         let interrupt = found.interrupt()?;
-        let window = RingWindow { bar, offset: start + u64::from(offset), bytes: bytes.into(), address };
+        let window = RingWindow { bar, offset: offset.into(), bytes: bytes.into(), address };
         Ok(Some(RingMemory { window, engine: Some(engine), interrupt }))
     }
 }

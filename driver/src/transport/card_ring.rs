@@ -75,9 +75,9 @@ impl CardRing {
         Ok(rings)
     }
 
-    /// Says that writes to the rings and the registers keep their order, and that the interrupt is a level.
-    pub(crate) fn in_shell(mut self) -> Self {
-        (self.is_ordered, self.has_level) = (true, true);
+    /// Says whether writes to the rings and the registers keep their order, and that the interrupt is a level.
+    pub(crate) fn in_shell(mut self, is_ordered: bool) -> Self {
+        (self.is_ordered, self.has_level) = (is_ordered, true);
         self
     }
 

@@ -6,7 +6,7 @@
 //! |---|---|---|---|---|
 //! | host ring | [`HostRing`](host_ring::HostRing) | stored in host memory; the card fetches it by DMA | one register write | the card writes it to host memory by DMA |
 //! | host ring by bypass | [`BypassRing`](bypass_ring::BypassRing) | as above, through a channel of the shell's engine | one register write | as above; one that failed has STATUS of the channels read |
-//! | card ring | [`CardRing`](card_ring::CardRing) | stored on the card through a BAR, 16 writes | one register write | the shell's engine copies it to host memory: a register write for each look |
+//! | card ring | [`CardRing`](card_ring::CardRing) | stored on the card through a BAR, 16 writes | one register write; before it a read, where the BAR keeps no order | the shell's engine copies it to host memory: a register write for each look |
 //! | registers | [`CardRing`](card_ring::CardRing) without an engine's channel | stored on the card through a BAR, 16 writes | one register write; before it a read, where the BAR keeps no order | read on the card through a BAR: a read for each look, 8 for each completion |
 //!
 //! All have the same registers ([`QueueRegisters`](queue_registers::QueueRegisters)) and the same rings ([`ring`]): a

@@ -2,9 +2,11 @@
 
 mod identity;
 mod opened;
+mod saved;
 mod window;
 
 pub use identity::Identity;
+pub use saved::{Restored, SavedConfig};
 pub use window::Window;
 
 use std::fmt;
@@ -234,6 +236,24 @@ impl Function {
         let outcome = self.inner.reset().map_err(|error| self.removed_or(error))?;
         self.inner.set_command(config::COMMAND_MEMORY, config::COMMAND_MASTER)?;
         Ok(outcome)
+    }
+
+    /// Saves what the host has set in configuration space: base addresses, Device Control, the command register and MSI-X message control.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] if the function does not answer; the bus's.
+    pub fn save_config(&self) -> Result<SavedConfig> {
+        SavedConfig::save(&self.inner)
+    }
+
+    /// Writes the saved value to each register that has another. Returns these registers; none if nothing was lost. Vectors of MSI-X are not
+    /// saved: after message control was lost, enable interrupts anew.
+    ///
+    /// # Errors
+    /// [`Error::Removed`] if the function does not answer; [`Error::NotRestored`] if a register does not keep its value; the bus's.
+    pub fn restore_config(&self, saved: &SavedConfig) -> Result<Vec<Restored>> {
+        let _state = self.inner.state();
+        saved.restore(&self.inner)
     }
 
     /// Returns whether the function reported an uncorrected error (PCIe advanced error reporting) since the last call, on

@@ -1,6 +1,6 @@
 //! Reads and writes of the channel block.
 
-use fpga_regs::bits::ChannelStatus;
+use fpga_regs::bits::{ChannelFeatures, ChannelStatus};
 use fpga_regs::channel as block;
 use fpga_regs::feature_list::{self, CARD_GUID, CHANNEL_GUID, Header};
 use fpga_regs::pci;
@@ -88,6 +88,7 @@ impl Core {
             block::SLOT_BYTES_MAX => SLOT_BYTES_MAX,
             block::SLOTS_MAX => SLOTS_MAX,
             block::DMA_BITS => pci::DMA_BITS.into(),
+            block::FEATURES => ChannelFeatures::MODEL.bits(),
             block::STATUS => {
                 let mut status = ChannelStatus::READY;
                 status.set(ChannelStatus::ROUTED, card.is_routed);

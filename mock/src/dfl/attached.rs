@@ -29,6 +29,11 @@ impl Attached {
         Attached { function, config, msix, bus: None, is_gone: false }
     }
 
+    /// Configuration space is as after power-up.
+    pub(super) fn lose_configuration(&mut self) {
+        self.config = ConfigSpace::new(self.function);
+    }
+
     fn reset(&mut self) {
         (self.config, self.msix) = (ConfigSpace::new(self.function), Msix::new(self.function.msix));
     }

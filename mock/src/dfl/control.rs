@@ -22,6 +22,9 @@ impl Control {
         if self.region.take_interrupt() {
             self.attached.interrupt(ERROR_VECTOR);
         }
+        if self.region.take_loss() {
+            self.attached.lose_configuration();
+        }
         result
     }
 }

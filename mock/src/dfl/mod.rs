@@ -145,6 +145,11 @@ impl D5005 {
         self.with_region(|region| region.withholds_port_ack = withholds);
     }
 
+    /// Sets whether the control function of an OFS shell loses its configuration space when a new accelerator is configured.
+    pub fn lose_configuration(&self, loses: bool) {
+        self.with_region(|region| region.loses_configuration = loses);
+    }
+
     /// Sets bits of an error register, and sends the interrupt of the management engine. `place`: the BAR in 31:24, and the offset.
     pub fn set_errors(&self, place: u32, bits: u64) {
         self.with_region(|region| {

@@ -81,6 +81,9 @@ pub(super) struct StaticRegion {
     port_changed_ns: u64,
     /// A soft reset of the port is never acknowledged.
     pub(super) withholds_port_ack: bool,
+    /// The control function loses its configuration space when a new accelerator is configured.
+    pub(super) loses_configuration: bool,
+    has_lost: bool,
     /// An interrupt of the management engine is to be sent.
     is_interrupting: bool,
 }
@@ -118,6 +121,8 @@ impl StaticRegion {
             now_ns: 0,
             port_changed_ns: 0,
             withholds_port_ack: false,
+            loses_configuration: false,
+            has_lost: false,
             is_interrupting: false,
         }
     }
@@ -158,12 +163,18 @@ impl StaticRegion {
         if event == Event::Started {
             self.accelerator.reset_logic();
         }
+        self.has_lost |= self.loses_configuration && matches!(event, Event::Configured(_));
         let mut region = self.slot.lock();
         match event {
             Event::Started => (region.accelerator, region.is_frozen) = (None, true),
             Event::Configured(guid) => (region.accelerator, region.is_frozen) = (Some(guid), false),
             Event::Reset => region.is_frozen = false,
         }
+    }
+
+    /// Returns whether the control function has lost its configuration space, since the last call.
+    pub(super) fn take_loss(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost)
     }
 
     /// Releases the accelerator from reset, long ago.

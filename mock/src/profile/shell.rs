@@ -14,13 +14,16 @@ pub enum Shell {
     S10Pac,
     /// An AMD Alveo card with the XDMA core, behind which the sequencer masters no bus: [`XdmaCards`](crate::xdma::XdmaCards).
     AlveoXdma,
+    /// The same, with the memory for rings in the bypass window: behind another AXI master than the sequencer's registers.
+    AlveoBar4,
     /// The same with descriptor bypass on one pair of channels, by which the sequencer masters the bus.
     AlveoBypass,
 }
 
 impl Shell {
     /// All shells.
-    pub const ALL: [Shell; 5] = [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma, Shell::AlveoBypass];
+    pub const ALL: [Shell; 6] =
+        [Shell::Mock, Shell::S10Dfl, Shell::S10Pac, Shell::AlveoXdma, Shell::AlveoBar4, Shell::AlveoBypass];
 
     /// Returns the name in selectors, without [its option](Shell::option); `None` for the mock's own.
     pub fn name(self) -> Option<&'static str> {
@@ -28,7 +31,7 @@ impl Shell {
             Shell::Mock => None,
             Shell::S10Dfl => Some("s10-dfl"),
             Shell::S10Pac => Some("s10-pac"),
-            Shell::AlveoXdma | Shell::AlveoBypass => Some("alveo-xdma"),
+            Shell::AlveoXdma | Shell::AlveoBar4 | Shell::AlveoBypass => Some("alveo-xdma"),
         }
     }
 
@@ -36,6 +39,7 @@ impl Shell {
     pub fn option(self) -> &'static str {
         match self {
             Shell::Mock | Shell::S10Dfl | Shell::S10Pac | Shell::AlveoXdma => "",
+            Shell::AlveoBar4 => "+bar4",
             Shell::AlveoBypass => "+bypass",
         }
     }
@@ -46,17 +50,17 @@ impl Shell {
             Shell::Mock => &pci::CARD,
             Shell::S10Dfl => &dfl::ACCELERATOR,
             Shell::S10Pac => &dfl::pac::FUNCTION,
-            Shell::AlveoXdma | Shell::AlveoBypass => &xdma::FUNCTION,
+            Shell::AlveoXdma | Shell::AlveoBar4 | Shell::AlveoBypass => &xdma::FUNCTION,
         }
     }
 
     /// Returns whether the sequencer reads and writes host memory.
     pub fn masters_bus(self) -> bool {
-        self != Shell::AlveoXdma
+        !matches!(self, Shell::AlveoXdma | Shell::AlveoBar4)
     }
 
     /// Returns whether AMD's DMA engine is before the card: [`XdmaCards`](crate::xdma::XdmaCards).
     pub fn has_engine(self) -> bool {
-        matches!(self, Shell::AlveoXdma | Shell::AlveoBypass)
+        matches!(self, Shell::AlveoXdma | Shell::AlveoBar4 | Shell::AlveoBypass)
     }
 }

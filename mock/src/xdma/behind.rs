@@ -6,27 +6,28 @@
 //! and there is no memory for rings. Its interrupt is a level, an interrupt of user logic.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, ResetKind};
-use fpga_hal::{BarIndex, Iova};
+use fpga_hal::BarIndex;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, ResetKind};
 use fpga_regs::feature_list::{CARD_RING_GUID, DESCRIPTOR_BYPASS_GUID, Header, SEQUENCER_GUID, TYPE_BBB};
+use fpga_regs::xdma::{BYPASS_BAR, BYPASS_BAR_BYTES, USER_BAR};
 use fpga_regs::{card_ring, descriptor_bypass, pci, sequencer};
 
 use crate::fabric::Fabric;
+use crate::profile::Shell;
 use crate::xdma::bypass::Bypass;
+use crate::xdma::rings::{self, RingBlock, RingMemory};
 use crate::xdma::user_bar::{Block, ListHeader, UserBar};
 
 /// The sequencer's block in the user BAR.
 const SEQUENCER: Range<u32> = 0x1000..0x2000;
 /// The description of the memory for rings, or of the channels. What drivers of other cards probe, 0x2000 and 0x3000, stays empty.
 const DESCRIPTION: Range<u32> = 0x3800..0x3800 + card_ring::BLOCK_BYTES;
-/// The memory for rings.
-const RINGS: Range<u32> = 0x4000..0x1_0000;
-/// Where the sequencer has it.
-const RINGS_OF_SEQUENCER: u64 = 0x2_0000_0000;
-/// Where the engine has it.
-const RINGS_OF_ENGINE: u64 = 1 << 40;
+/// The memory for rings, if it is in the user BAR.
+const RINGS: Range<u32> = 0x4000..0x4000 + rings::BYTES;
+/// Where it begins in the bypass window, if it is there: at the end.
+const RINGS_IN_BYPASS: u64 = BYPASS_BAR_BYTES - 0x1_0000;
 /// The interrupt of user logic that the sequencer asserts.
 pub(super) const INTERRUPT: u32 = 0;
 
@@ -46,12 +47,10 @@ pub(super) struct Behind {
 /// What the sequencer takes for its host.
 #[derive(Clone)]
 enum Reach {
-    Rings(Arc<RingMemory>),
+    /// `is_in_bypass`: the host sees them in the bypass window.
+    Rings { rings: Arc<RingMemory>, is_in_bypass: bool },
     /// Channels of the engine, and their numbers: from the host, to the host.
-    Bypass {
-        bypass: Arc<Bypass>,
-        numbers: [u32; 2],
-    },
+    Bypass { bypass: Arc<Bypass>, numbers: [u32; 2] },
 }
 
 impl Behind {
@@ -59,7 +58,10 @@ impl Behind {
     pub(super) fn new(fabric: &Fabric, node: u32, bypass: Option<(Bypass, [u32; 2])>) -> Self {
         let reach = match bypass {
             Some((bypass, numbers)) => Reach::Bypass { bypass: Arc::new(bypass), numbers },
-            None => Reach::Rings(Arc::default()),
+            None => {
+                let is_in_bypass = fabric.profile().shell == Shell::AlveoBar4;
+                Reach::Rings { rings: Arc::new(RingMemory::new(is_in_bypass.then_some(u64::from(node)))), is_in_bypass }
+            }
         };
         Behind { fabric: fabric.clone(), node, card: fabric.endpoint(node), reach }
     }
@@ -67,7 +69,7 @@ impl Behind {
     /// Connects the sequencer with what it takes for its host, and with the shell its interrupt: the level is that of INTx.
     pub(super) fn attach(&self, interrupt: Arc<dyn InterruptPort>) {
         let host: Arc<dyn DmaPort> = match &self.reach {
-            Reach::Rings(rings) => Arc::<RingMemory>::clone(rings),
+            Reach::Rings { rings, .. } => Arc::<RingMemory>::clone(rings),
             Reach::Bypass { bypass, .. } => Arc::<Bypass>::clone(bypass),
         };
         self.card.attach(host, interrupt);
@@ -78,9 +80,11 @@ impl Behind {
     pub(super) fn place(&self, bar: &mut UserBar) {
         bar.place(SEQUENCER, Box::new(SequencerBlock(self.clone())));
         match &self.reach {
-            Reach::Rings(rings) => {
-                bar.place(DESCRIPTION, Box::new(Description));
-                bar.place(RINGS, Box::new(RingBlock(Arc::clone(rings))));
+            Reach::Rings { rings, is_in_bypass } => {
+                bar.place(DESCRIPTION, Box::new(Description { is_in_bypass: *is_in_bypass }));
+                if !is_in_bypass {
+                    bar.place(RINGS, Box::new(RingBlock(Arc::clone(rings))));
+                }
             }
             Reach::Bypass { numbers, .. } => bar.place(DESCRIPTION, Box::new(ChannelDescription(*numbers))),
         }
@@ -104,15 +108,22 @@ impl Behind {
     /// Returns the memory for rings.
     pub(super) fn rings(&self) -> Option<&RingMemory> {
         match &self.reach {
-            Reach::Rings(rings) => Some(rings),
+            Reach::Rings { rings, .. } => Some(rings),
             Reach::Bypass { .. } => None,
         }
+    }
+
+    /// Returns the memory for rings and the offset in it, if the host sees it at `offset` of the bypass window.
+    pub(super) fn rings_in_bypass(&self, offset: u64) -> Option<(&RingMemory, u64)> {
+        let Reach::Rings { rings, is_in_bypass: true } = &self.reach else { return None };
+        let at = offset.checked_sub(RINGS_IN_BYPASS).filter(|at| *at < u64::from(rings::BYTES))?;
+        Some((rings, at))
     }
 
     /// Returns the channels of a sequencer that masters the bus.
     pub(super) fn bypass(&self) -> Option<&Arc<Bypass>> {
         match &self.reach {
-            Reach::Rings(_) => None,
+            Reach::Rings { .. } => None,
             Reach::Bypass { bypass, .. } => Some(bypass),
         }
     }
@@ -171,9 +182,12 @@ impl Block for SequencerBlock {
     }
 
     fn write32(&mut self, offset: u32, value: u32) {
-        self.0.card.bar_write(Self::registers(), u64::from(SEQUENCER.start + offset), &value.to_le_bytes());
-        if let Some(rings) = self.0.rings() {
-            rings.lock().arrive();
+        let write = || {
+            self.0.card.bar_write(Self::registers(), u64::from(SEQUENCER.start + offset), &value.to_le_bytes());
+        };
+        match self.0.rings() {
+            Some(rings) => rings.before_and_after(write),
+            None => write(),
         }
     }
 
@@ -183,7 +197,9 @@ impl Block for SequencerBlock {
 }
 
 /// Where the memory for rings is.
-struct Description;
+struct Description {
+    is_in_bypass: bool,
+}
 
 impl Block for Description {
     fn read32(&mut self, offset: u32) -> u32 {
@@ -191,13 +207,16 @@ impl Block for Description {
         match offset {
             card_ring::MAGIC => card_ring::MAGIC_VALUE,
             card_ring::VERSION => card_ring::VERSION_VALUE,
+            card_ring::OFFSET if self.is_in_bypass => RINGS_IN_BYPASS as u32,
             card_ring::OFFSET => RINGS.start,
-            card_ring::BYTES => RINGS.end - RINGS.start,
-            card_ring::SEQUENCER_LO => RINGS_OF_SEQUENCER as u32,
-            card_ring::SEQUENCER_HI => (RINGS_OF_SEQUENCER >> 32) as u32,
-            card_ring::ENGINE_LO => RINGS_OF_ENGINE as u32,
-            card_ring::ENGINE_HI => (RINGS_OF_ENGINE >> 32) as u32,
+            card_ring::BYTES => rings::BYTES,
+            card_ring::SEQUENCER_LO => rings::OF_SEQUENCER as u32,
+            card_ring::SEQUENCER_HI => (rings::OF_SEQUENCER >> 32) as u32,
+            card_ring::ENGINE_LO => rings::OF_ENGINE as u32,
+            card_ring::ENGINE_HI => (rings::OF_ENGINE >> 32) as u32,
             card_ring::INTERRUPT => INTERRUPT,
+            card_ring::BAR if self.is_in_bypass => BYPASS_BAR.into(),
+            card_ring::BAR => USER_BAR.into(),
             _ => ListHeader { header, guid: CARD_RING_GUID }.word(offset),
         }
     }
@@ -222,98 +241,4 @@ impl Block for ChannelDescription {
     }
 
     fn write32(&mut self, _offset: u32, _value: u32) {}
-}
-
-/// The memory for rings in the user BAR.
-struct RingBlock(Arc<RingMemory>);
-
-impl Block for RingBlock {
-    fn read32(&mut self, offset: u32) -> u32 {
-        let mut word = [0; 4];
-        if let Some(bytes) = self.0.lock().bytes_at(offset.into(), 4) {
-            word.copy_from_slice(bytes);
-        }
-        u32::from_le_bytes(word)
-    }
-
-    fn write32(&mut self, offset: u32, value: u32) {
-        self.0.lock().store(offset, value);
-    }
-}
-
-/// Memory that the host, the sequencer and the engine reach. Its contents outlive a reset.
-#[derive(Default)]
-pub(super) struct RingMemory(Mutex<Rings>);
-
-/// Contents of the memory for rings.
-struct Rings {
-    bytes: Vec<u8>,
-    /// The next words that the host stores arrive behind the next write to the sequencer.
-    delayed: u32,
-    late: Vec<(u32, u32)>,
-}
-
-impl Default for Rings {
-    fn default() -> Self {
-        Rings { bytes: vec![0; RINGS.len()], delayed: 0, late: Vec::new() }
-    }
-}
-
-impl Rings {
-    /// Returns `bytes` bytes at `offset`, if they are inside.
-    fn bytes_at(&mut self, offset: u64, bytes: u64) -> Option<&mut [u8]> {
-        let end = offset.checked_add(bytes)?;
-        self.bytes.get_mut(usize::try_from(offset).ok()?..usize::try_from(end).ok()?)
-    }
-
-    fn store(&mut self, offset: u32, value: u32) {
-        if self.delayed > 0 {
-            self.delayed -= 1;
-            self.late.push((offset, value));
-        } else if let Some(word) = self.bytes_at(offset.into(), 4) {
-            word.copy_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    fn arrive(&mut self) {
-        for (offset, value) in std::mem::take(&mut self.late) {
-            self.store(offset, value);
-        }
-    }
-}
-
-impl RingMemory {
-    fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has the next `words` words that the host stores arrive behind the next write to the sequencer.
-    pub(super) fn delay(&self, words: u32) {
-        self.lock().delayed = words;
-    }
-
-    /// Runs `act` on the bytes that the engine has at `address`, if they are inside.
-    pub(super) fn of_engine<R>(&self, address: u64, bytes: u64, act: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        let offset = address.checked_sub(RINGS_OF_ENGINE)?;
-        self.lock().bytes_at(offset, bytes).map(act)
-    }
-
-    /// Runs `act` on what the sequencer has at `address`.
-    fn at(&self, Iova(address): Iova, bytes: usize, act: impl FnOnce(&mut [u8])) -> DmaProgress {
-        let mut rings = self.lock();
-        let offset = address.checked_sub(RINGS_OF_SEQUENCER);
-        let found = offset.and_then(|offset| rings.bytes_at(offset, bytes as u64));
-        DmaProgress::Done(found.map(act).ok_or(DmaFault::Unmapped { iova: Iova(address) }))
-    }
-}
-
-/// What the sequencer takes for its host.
-impl DmaPort for RingMemory {
-    fn read(&self, _: DmaTag, address: Iova, data: &mut [u8]) -> DmaProgress {
-        self.at(address, data.len(), |bytes| data.copy_from_slice(bytes))
-    }
-
-    fn write(&self, _: DmaTag, address: Iova, data: &[u8]) -> DmaProgress {
-        self.at(address, data.len(), |bytes| bytes.copy_from_slice(data))
-    }
 }

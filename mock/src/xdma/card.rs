@@ -205,6 +205,40 @@ impl Card {
         }
     }
 
+    /// Chooses anew when words in the bypass window arrive.
+    pub(super) fn reorder_words(&self, seed: u64) {
+        if let Some(rings) = self.behind.as_ref().and_then(Behind::rings) {
+            rings.reseed(seed);
+        }
+    }
+
+    /// Writes to the user BAR.
+    pub(super) fn write_user(&mut self, offset: u64, data: &[u8]) -> Option<()> {
+        self.user_bar.write(offset, data)?;
+        if self.icap.take_loss() {
+            self.config = ConfigSpace::new(&FUNCTION);
+        }
+        Some(())
+    }
+
+    /// Reads through the bypass window: the rings, if they are there, or else card memory.
+    pub(super) fn read_window(&self, offset: u64, data: &mut [u8]) -> Option<()> {
+        if let Some((rings, at)) = self.behind.as_ref().and_then(|behind| behind.rings_in_bypass(offset)) {
+            return rings.read_window(at, data);
+        }
+        data.copy_from_slice(&self.memory.read(offset, data.len() as u64).ok()?);
+        Some(())
+    }
+
+    /// Writes through the bypass window.
+    pub(super) fn write_window(&mut self, offset: u64, data: &[u8]) -> Option<()> {
+        if let Some((rings, at)) = self.behind.as_ref().and_then(|behind| behind.rings_in_bypass(offset)) {
+            rings.write_window(at, data);
+            return Some(());
+        }
+        self.memory.write(offset, data).ok()
+    }
+
     /// Sets the level of an interrupt of user logic.
     pub(super) fn assert_user(&mut self, line: u32, is_asserted: bool) {
         let bit = 1_u32.checked_shl(line).unwrap_or(0) & 0xffff;

@@ -176,11 +176,7 @@ impl Endpoint for CardEndpoint {
             match bar.index() as u8 {
                 xdma::DMA_BAR => card.read_dma(offset, data),
                 xdma::USER_BAR => card.user_bar.read(offset, data),
-                xdma::BYPASS_BAR => {
-                    let bytes = card.memory.read(offset, data.len() as u64).ok()?;
-                    data.copy_from_slice(&bytes);
-                    Some(())
-                }
+                xdma::BYPASS_BAR => card.read_window(offset, data),
                 _ => None,
             }
         };
@@ -192,8 +188,8 @@ impl Endpoint for CardEndpoint {
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
         self.decoding(|card| match bar.index() as u8 {
             xdma::DMA_BAR => card.write_dma(offset, data),
-            xdma::USER_BAR => card.user_bar.write(offset, data),
-            xdma::BYPASS_BAR => card.memory.write(offset, data).ok(),
+            xdma::USER_BAR => card.write_user(offset, data),
+            xdma::BYPASS_BAR => card.write_window(offset, data),
             _ => None,
         });
     }

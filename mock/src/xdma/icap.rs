@@ -53,6 +53,8 @@ pub enum IcapFault {
     Full,
     /// The FPGA does not say that it has started.
     NoStartup,
+    /// The function loses its configuration space when the new logic starts.
+    LosesConfiguration,
 }
 
 /// The block. Clones are handles to the same.
@@ -70,6 +72,8 @@ struct Port {
     logic: Configuration,
     /// Data was written while the region was not cut off.
     was_coupled: bool,
+    /// The function has lost its configuration space.
+    has_lost: bool,
 }
 
 impl Icap {
@@ -83,6 +87,7 @@ impl Icap {
             operation: None,
             logic: Configuration::new(region, behind),
             was_coupled: false,
+            has_lost: false,
         })))
     }
 
@@ -98,6 +103,11 @@ impl Icap {
     /// Sets whether the decoupler does nothing.
     pub fn stick_decoupler(&self, is_stuck: bool) {
         self.lock().logic.region.lock().is_stuck = is_stuck;
+    }
+
+    /// Returns whether the function has lost its configuration space, since the last call.
+    pub(super) fn take_loss(&self) -> bool {
+        std::mem::take(&mut self.lock().has_lost)
     }
 
     /// Returns whether the region was configured without being cut off, since the last call.
@@ -160,6 +170,7 @@ impl Port {
             for word in std::mem::take(&mut self.queue) {
                 self.was_coupled |= self.logic.take(word);
             }
+            self.has_lost |= self.logic.take_start() && self.fault == IcapFault::LosesConfiguration;
         } else {
             let words = self.logic.read.drain(..).take(self.size as usize);
             self.read.extend(words);
@@ -196,6 +207,8 @@ struct Configuration {
     errors: u32,
     image: Option<Checker>,
     read: VecDeque<u32>,
+    /// New logic has started.
+    has_started: bool,
 }
 
 impl Configuration {
@@ -209,7 +222,13 @@ impl Configuration {
             errors: 0,
             image: None,
             read: VecDeque::new(),
+            has_started: false,
         }
+    }
+
+    /// Returns whether new logic has started, since the last call.
+    fn take_start(&mut self) -> bool {
+        std::mem::take(&mut self.has_started)
     }
 
     fn desynchronise(&mut self) {
@@ -261,6 +280,7 @@ impl Configuration {
                 let guid = self.image.take().and_then(|image| image.finish()).filter(|_| self.errors == 0);
                 if guid.is_some() {
                     self.region.lock().logic = guid;
+                    self.has_started = true;
                 }
                 self.desynchronise();
                 return false;

@@ -23,6 +23,7 @@ mod notes;
 mod planted;
 mod region;
 mod registers;
+mod rings;
 mod user_bar;
 
 use std::ops::Range;
@@ -167,6 +168,11 @@ impl XdmaCards {
     /// they went through masters that keep no order. Only with a fabric.
     pub fn delay_words(&self, number: u32, words: u32) {
         self.at(number, |card| card.delay_words(words));
+    }
+
+    /// Chooses anew when words arrive that the host stores in rings in the bypass window. Only with a fabric whose cards have them there.
+    pub fn reorder_words(&self, number: u32, seed: u64) {
+        self.at(number, |card| card.reorder_words(seed));
     }
 
     /// Returns the card management of a card.

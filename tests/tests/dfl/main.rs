@@ -1,6 +1,7 @@
 //! PAC D5005 cards: registers, port, host exerciser, errors, partial reconfiguration and feature lists, by this driver and by none.
 #![forbid(unsafe_code)]
 
+mod card;
 mod exerciser;
 mod lists;
 mod pac;

@@ -55,6 +55,30 @@ fn an_image_of_a_mebibyte_arrives_with_its_progress() {
     check_usable(&cards, &mut control);
 }
 
+/// Base address, command, Device Control, MSI-X message control.
+const CONFIG: [u16; 5] = [0x10, 0x14, 0x04, 0x48, 0x80];
+
+#[test]
+fn configuration_space_that_the_card_loses_is_restored() {
+    let cards = Cards::new();
+    let mut control = cards.control();
+    let function = control.function().clone();
+    function.config_write_u32(0x10, 0xfe00_000c).unwrap();
+    function.config_write_u32(0x14, 0x38).unwrap();
+    function.config_write_u16(0x48, 0x2930).unwrap();
+    function.set_bus_master(true).unwrap();
+    let _vectors = function.enable_interrupts(1).unwrap();
+    let config = || CONFIG.map(|offset| function.config_read_u32(offset).unwrap());
+    let before = config();
+    cards.first.lose_configuration(true);
+    for image in [image(OTHER, 64 << 10), image(CARD_GUID, 64 << 10)] {
+        load(&mut control, &image).unwrap();
+        assert_eq!(config(), before);
+    }
+    check_usable(&cards, &mut control);
+    assert_eq!(config(), before);
+}
+
 #[test]
 fn the_accelerator_is_cut_off_meanwhile() {
     let cards = Cards::new();

@@ -190,6 +190,37 @@ fn a_port_that_fails_is_told_and_works_afterwards() {
     load(&mut loader, &good).unwrap();
 }
 
+/// Registers of configuration space, by offset: base addresses, command, Device Control, MSI-X message control.
+const CONFIG: [u16; 9] = [0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x04, 0x48, 0x80];
+
+#[test]
+fn configuration_space_that_the_card_loses_is_restored() {
+    let (cards, function) = fabric();
+    for (offset, value) in [(0x10, 0xfe00_0000), (0x14, 0x38), (0x20, 0xf000_0000), (0x24, 0x38)] {
+        function.config_write_u32(offset, value).unwrap();
+    }
+    function.config_write_u16(0x48, 0x2930).unwrap();
+    function.set_bus_master(true).unwrap();
+    let _vectors = function.enable_interrupts(1).unwrap();
+    let config = |function: &Function| CONFIG.map(|offset| function.config_read_u32(offset).unwrap());
+    let before = config(&function);
+    let mut loader = Loader::open(function.clone()).unwrap();
+    cards.icap(0).fail(IcapFault::LosesConfiguration);
+    for guid in [OTHER, CARD] {
+        load(&mut loader, &stream(guid, IDCODE, 4096)).unwrap();
+        assert_eq!((config(&function), loader.logic().unwrap()), (before, Some(guid)));
+    }
+    // The cause, without a driver that restores: the function is deaf.
+    let saved = function.save_config().unwrap();
+    function.config_write_u16(0x04, 0).unwrap();
+    assert_eq!(user_bar(&function).read_u32(0).unwrap(), u32::MAX);
+    assert_eq!(function.restore_config(&saved).unwrap().len(), 1);
+    assert!(find_sequencer(&function).is_ok());
+    // What is lost for good is told.
+    cards.remove(0);
+    assert!(load(&mut loader, &stream(OTHER, IDCODE, 4096)).is_err());
+}
+
 #[test]
 fn whoever_breaks_off_leaves_nothing_and_the_next_load_works() {
     let (cards, function) = fabric();

@@ -1,6 +1,7 @@
 //! XDMA engines, driver and card: every byte moves, every fault is told, and no rule of the product guide is broken.
 #![forbid(unsafe_code)]
 
+mod bar4;
 mod bypass;
 mod faults;
 mod fetches;

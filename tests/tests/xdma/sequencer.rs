@@ -68,8 +68,8 @@ fn the_user_bar_is_as_its_map_says() {
         (0x3800, 0x2000_0100_0000_0002),
         (0x3808, 0x8a72_60c4_e917_b35d),
         (0x3810, 0xd1f0_b6a4_3c59_4e8e),
-        // RING, version 1.0; at 0x4000, 48 KiB; for the sequencer, for the engine; user interrupt 0.
-        (0x3818, 0x0001_0000_474e_4952),
+        // RING, version 2.0; at 0x4000, 48 KiB; for the sequencer, for the engine; user interrupt 0; BAR 0.
+        (0x3818, 0x0002_0000_474e_4952),
         (0x3820, 0x0000_c000_0000_4000),
         (0x3828, 0x0000_0002_0000_0000),
         (0x3830, 0x0000_0100_0000_0000),
@@ -151,6 +151,7 @@ fn an_instruction_costs_as_many_accesses_as_its_way_needs() {
         (Shell::Mock, engine(2), Feed::HostRing, 0, 1, COUNT / 512),
         (Shell::AlveoBypass, engine(2), Feed::HostRing, 0, 1, COUNT / 512),
         (Shell::AlveoXdma, engine(2), Feed::CardRing, 0, 16 + 1 + 1, COUNT / 64),
+        (Shell::AlveoBar4, engine(2), Feed::CardRing, 1, 16 + 1 + 1, COUNT / 64),
         (Shell::AlveoXdma, engine(1), Feed::Registers, 1 + 8 + 1, 16 + 1, COUNT / 64),
     ] {
         let (found, Accesses { reads: read, writes: written }) = accesses(shell, shape, COUNT);
@@ -327,7 +328,7 @@ fn is_raised(card: &Card, wait: Duration) -> bool {
 /// level is acknowledged.
 #[test]
 fn the_interrupt_of_a_queue_is_the_sequencers_level() {
-    let shells = [Shell::AlveoXdma, Shell::AlveoBypass];
+    let shells = [Shell::AlveoXdma, Shell::AlveoBar4, Shell::AlveoBypass];
     for (shell, has_clock) in shells.into_iter().flat_map(|shell| [(shell, false), (shell, true)]) {
         let rig = Rig::with(shell, Shape::default());
         let mut cluster = Cluster::open((0..NODES).map(|node| rig.function(node)).collect()).unwrap();

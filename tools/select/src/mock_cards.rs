@@ -91,18 +91,25 @@ impl MockCards {
         if let Some(node) = node {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
-        // First, because it decides which other options have an effect.
-        let (bypass, options): (Vec<&str>, Vec<&str>) = options.partition(|option| *option == "bypass");
-        if !bypass.is_empty() {
+        // First, because they decide which other options have an effect.
+        let (shells, options): (Vec<&str>, Vec<&str>) = options.partition(|option| ["bypass", "bar4"].contains(option));
+        for option in shells {
             if !mock.profile.shell.has_engine() {
+                let of = if option == "bypass" { "channels for it" } else { "a bypass window" };
+                return Err(syntax(&format!(
+                    "+{option} has no effect on these cards: only those of mock:alveo-xdma have {of}"
+                )));
+            }
+            let shell = if option == "bypass" { Shell::AlveoBypass } else { Shell::AlveoBar4 };
+            if ![Shell::AlveoXdma, shell].contains(&mock.profile.shell) {
                 return Err(syntax(
-                    "+bypass has no effect on these cards: only those of mock:alveo-xdma have channels for it",
+                    "+bypass and +bar4 exclude each other: with descriptor bypass the rings are in host memory",
                 ));
             }
-            mock.profile.shell = Shell::AlveoBypass;
+            mock.profile.shell = shell;
         }
         for option in options {
-            let known = "expected +bypass, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +drop=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let known = "expected +bypass, +bar4, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +drop=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
             let name = option.split('=').next().unwrap_or_default();
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
@@ -146,7 +153,12 @@ impl MockCards {
 
     /// Returns the selector of one card, without faults.
     pub(crate) fn selector(&self, node: u32) -> String {
-        format!("mock:{}/{node}{}{}", self.shape, self.part.suffix(), self.profile_options())
+        self.named(node, self.part)
+    }
+
+    /// Returns the selector of one function of a card, without faults.
+    pub(crate) fn named(&self, node: u32, part: Part) -> String {
+        format!("mock:{}/{node}{}{}", self.shape, part.suffix(), self.profile_options())
     }
 
     /// Returns the options of the cards, each only if it is not the profile's.

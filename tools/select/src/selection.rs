@@ -34,6 +34,9 @@ pub struct Selection {
     pub kind: Kind,
     /// One function for each card, in the given order; all cards of a mock fabric are ordered by node.
     pub functions: Vec<Function>,
+    /// The control function of each card, in the same order, if it has one of its own; empty unless they were asked for
+    /// ([`Selector::open_cards`](crate::Selector::open_cards)).
+    pub controls: Vec<Option<Function>>,
     /// The fabric of mock cards; `None` for other cards.
     pub fabric: Option<Fabric>,
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::mock_cards::MockCards;
 use crate::part::Part;
 use crate::selection::{Kind, Selection};
-use crate::sockets::sockets_at;
+use crate::sockets::{control_socket, sockets_at};
 use crate::vfio_card::VfioCard;
 use crate::xdma_cards;
 
@@ -158,15 +158,38 @@ impl Selector {
     /// # Errors
     /// [`Error::Open`] if opening a card fails.
     pub fn open_within(&self, timeout: Duration) -> Result<Selection, Error> {
+        self.open_parts(timeout, false)
+    }
+
+    /// As [`open_within`](Self::open_within), with the control function of each card that has one of its own: of mock cards in this process,
+    /// and of a socket `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On the kernel's
+    /// VFIO none is opened: opening the physical function resets the virtual functions of all its users.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if opening a card fails.
+    pub fn open_cards(&self, timeout: Duration) -> Result<Selection, Error> {
+        self.open_parts(timeout, self.part() == Part::Card)
+    }
+
+    fn open_parts(&self, timeout: Duration, with_controls: bool) -> Result<Selection, Error> {
+        let mut controls = Vec::new();
         let (functions, fabric) = match &self.cards {
             Cards::Mock(mock) => {
-                let (fabric, cards) = self.fabric()?;
+                let (fabric, all) = self.fabric_with_all_functions()?;
                 let domain = Domain::in_process();
-                let attach = |(node, card)| {
-                    let name = mock.selector(node);
-                    in_process::attach(card, &domain, &name).map_err(|source| Error::Open { selector: name, source })
+                let attach = |one: &MockFunction| {
+                    let name = mock.named(one.node, one.part);
+                    in_process::attach(Arc::clone(&one.endpoint), &domain, &name)
+                        .map_err(|source| Error::Open { selector: name, source })
                 };
-                let functions = cards.into_iter().map(attach).collect::<Result<_, _>>()?;
+                // First, because opening a control function resets its card.
+                if with_controls {
+                    for node in mock.selected() {
+                        let control = all.iter().find(|one| one.node == node && one.part == Part::Control);
+                        controls.push(control.map(attach).transpose()?);
+                    }
+                }
+                let functions = all.iter().filter(|one| one.part == mock.part).map(attach).collect::<Result<_, _>>()?;
                 // After opening: opening resets a card, which undoes its faults.
                 self.plant_faults(&fabric);
                 (functions, Some(fabric))
@@ -180,10 +203,15 @@ impl Selector {
                     let named = |source| Error::Open { selector: format!("vfio-user:{}", path.display()), source };
                     vfio_user::connect_with(path, domain, &options).map_err(named)
                 };
-                (self.open_all(Ok(Domain::vfio_user()), paths, open)?, None)
+                let domain = Domain::vfio_user();
+                if with_controls {
+                    let opened = |path: &PathBuf| control_socket(path).and_then(|path| open(&path, &domain).ok());
+                    controls = paths.iter().map(opened).collect();
+                }
+                (self.open_all(Ok(domain), paths, open)?, None)
             }
         };
-        Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, fabric })
+        Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, controls, fabric })
     }
 
     fn open_all<C>(

@@ -37,3 +37,11 @@ pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, 
     sockets.sort_by_cached_key(|path| (number(path).is_none(), number(path), path.clone()));
     Ok(sockets)
 }
+
+/// Returns the socket of the control function of the card at the socket `path`, if there is one beside it.
+pub(crate) fn control_socket(path: &Path) -> Option<PathBuf> {
+    let name = path.file_stem()?.to_str()?;
+    let control = path.with_file_name(format!("{name}{}.sock", Part::Control.suffix()));
+    let is_card = path.extension().is_some_and(|extension| extension == "sock") && Part::strip(name).0 == Part::Card;
+    (is_card && control.metadata().is_ok_and(|found| found.file_type().is_socket())).then_some(control)
+}

@@ -16,12 +16,13 @@ use crate::interrupt::Interrupt;
 use crate::{cards, output, size};
 
 /// Without `--cards`: the mock's own shell, and those of real cards. `true`: completions are read from registers.
-const SHELLS: [(&str, bool); 6] = [
+const SHELLS: [(&str, bool); 7] = [
     ("mock:optweb:2", false),
     ("mock:s10-dfl:2", false),
     ("mock:s10-pac:2", false),
     ("mock:alveo-xdma:2+bypass", false),
     ("mock:alveo-xdma:2", false),
+    ("mock:alveo-xdma:2+bar4", false),
     ("mock:alveo-xdma:2", true),
 ];
 /// Instructions that are counted, one by one. Every half ring the host says besides how many completions it has taken: this is less.

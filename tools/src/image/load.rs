@@ -46,6 +46,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         let unknown =
             "no earlier image of this card is kept: if this load fails, the card is left without an accelerator";
         note(kept.good()?.is_none(), unknown);
+        let unmasked = "the bridge above the card is not this user's: it reports errors of the card as usual meanwhile";
+        note(selector.kind() == Kind::Vfio, unmasked);
         kept.begin(&data)?;
     }
     let began = Instant::now();

@@ -97,6 +97,7 @@ fn each_way_to_feed_a_card_has_its_accesses() {
             ("mock:s10-pac:2", "host ring", 1.0, 0.0),
             ("mock:alveo-xdma:2+bypass", "host ring", 1.0, 0.0),
             ("mock:alveo-xdma:2", "card ring", 18.0, 0.0),
+            ("mock:alveo-xdma:2+bar4", "card ring", 18.0, 1.0),
             ("mock:alveo-xdma:2", "registers", 17.0, 10.0),
         ]
     );

@@ -131,7 +131,7 @@ fn every_operation_runs_behind_the_shell_of_a_stratix_card() {
 
 #[test]
 fn every_operation_runs_behind_the_engine_of_an_alveo_card() {
-    for cards in ["mock:alveo-xdma:4", "mock:alveo-xdma:4+bypass"] {
+    for cards in ["mock:alveo-xdma:4", "mock:alveo-xdma:4+bypass", "mock:alveo-xdma:4+bar4"] {
         run_every_operation(cards);
         run_every_operation(&Served::new(&[cards]).all());
     }
@@ -156,6 +156,8 @@ fn descriptor_bypass_is_named_and_reaches_host_memory() {
     assert_eq!(ids(&printed), ALVEO);
     for (cards, why) in [
         ("mock:optweb:2+bypass", "+bypass has no effect on these cards"),
+        ("mock:s10-dfl:2+bar4", "+bar4 has no effect on these cards"),
+        ("mock:alveo-xdma:2+bar4+bypass", "exclude each other"),
         ("mock:alveo-xdma:2+reset=3+bypass", "+reset has no effect on these cards"),
         ("mock:alveo-xdma:2/0+bypass,mock:alveo-xdma:2/1", "expected mock cards of one fabric"),
     ] {

@@ -152,6 +152,27 @@ fn sensors_of_cards_in_use_are_shown_and_exported() {
     }
 }
 
+/// The sensors of a D5005 are behind its control function, which the owner of the card holds with it.
+#[test]
+fn sensors_behind_control_functions_are_shown() {
+    let served = Served::new(&["mock:s10-dfl:2"]);
+    for selector in ["mock:s10-dfl:2".to_owned(), served.all()] {
+        let mut owner =
+            Owner::of(&["coll", "barrier", "--cards", &selector, "--repeat", "1000000000", "--timeout", "3600"]);
+        let sensors = |card: &Value| card["sensors"].as_array().cloned().unwrap_or_default();
+        owner
+            .until("no sensor is read", |cards| cards.len() == 2 && cards.iter().all(|card| !sensors(card).is_empty()));
+        for card in owner.cards() {
+            // Those that are absent are left out.
+            assert_eq!(sensors(&card).len(), 33, "{card}");
+            let hot = sensors(&card).into_iter().find(|one| one["name"] == "fpga_temperature").unwrap();
+            assert_eq!((hot["value"].as_u64(), hot["state"].as_str()), (Some(46_000), Some("good")), "{hot}");
+            assert!(sensors(&card).iter().all(|one| one["part"] == "board"), "{card}");
+        }
+        owner.kill();
+    }
+}
+
 #[test]
 fn a_killed_owner_is_said_to_be_gone() {
     let mut owner = Owner::new("mock:optweb:2");
