@@ -91,7 +91,7 @@ fn describe(fake: &Fake, registers: &[(u32, u32)]) {
         (0x10, 0x3c59_4e8e),
         (0x14, 0xd1f0_b6a4),
         (0x18, 0x474e_4952),
-        (0x1c, 0x0001_0000),
+        (0x1c, 0x0002_0000),
         (0x20, 0x4000),
         (0x24, 0x4000),
         (0x38, 0xff),
@@ -103,7 +103,9 @@ fn describe(fake: &Fake, registers: &[(u32, u32)]) {
 fn a_description_of_rings_on_the_card_is_checked() {
     for (registers, why) in [
         (&[(0x18_u32, 0_u32)] as &[(u32, u32)], "MAGIC of the ring memory reads 0x0"),
-        (&[(0x1c, 0x0002_0000)], "version of the description"),
+        (&[(0x1c, 0x0001_0000)], "version of the description"),
+        (&[(0x3c, 6)], "BAR of the ring memory reads 0x6"),
+        (&[(0x3c, 5)], "BAR of the ring memory reads 0x5"),
         (&[(0x20, 0x4020)], "OFFSET of the ring memory"),
         (&[(0x24, 0)], "BYTES of the ring memory"),
         (&[(0x24, 0xc001)], "BYTES of the ring memory"),
