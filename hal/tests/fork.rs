@@ -1,6 +1,7 @@
 //! A forked child has neither the memory nor the functions of its parent. Alone in its file: the child inherits only the
 //! thread that forked it.
 
+#[path = "functions/fake/mod.rs"]
 mod fake;
 
 use fake::{Fake, bar};

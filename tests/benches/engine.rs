@@ -24,7 +24,7 @@ impl Distances {
     }
 }
 
-/// Events in the order of a heap, as the model in `tests/tests/agenda.rs`.
+/// Events in the order of a heap, as the model in `tests/tests/fabric/agenda.rs`.
 #[derive(Default)]
 struct Heap {
     events: BinaryHeap<Reverse<(Time, u64, What)>>,

@@ -1,11 +1,14 @@
 //! Plans cover the data of every rank, do what was asked, and are refused once any rank's program is changed.
 
+mod calibration;
 #[path = "../cards/mod.rs"]
 mod cards;
 mod lane_scans;
 mod lanes;
+mod prediction;
 mod refusals;
 mod relays;
+mod routed_collectives;
 mod scans;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -156,7 +156,7 @@ fn a_card_taken_away_in_the_middle_of_a_collective(guest: &Guest) {
 ///
 /// So nobody looks at a card just then: processes are paused until the server is gone and QEMU has seen it. What cards do by
 /// themselves goes on, unless each of their requests is a message to QEMU; then they are in the middle of an instruction only.
-/// Servers that die at any moment, without QEMU between, are in `tools/tests/server_killed.rs`.
+/// Servers that die at any moment, without QEMU between, are in `tools/tests/served/server_killed.rs`.
 fn cards_whose_server_is_killed(guest: &Guest) {
     let cards = cards::cards();
     let count = if by_messages() { "0" } else { QUEUED };

@@ -1,0 +1,11 @@
+//! The instruction set, its assembler, and what programs mean.
+#![forbid(unsafe_code)]
+
+mod assembler;
+#[path = "../cards/mod.rs"]
+mod cards;
+mod graph;
+mod isa;
+mod meaning;
+mod ranges;
+mod reduction;

@@ -1,0 +1,108 @@
+//! Cards behind the shells of real cards: what a bus sees is the real card's, and the fabric's times stay the same.
+
+use cmdseq::plan::{Collective, Request, plan};
+use cmdseq::{Combine, Element, Reduction};
+use fpga_driver::{Card, Cluster, Execution};
+use fpga_hal::endpoint::BarLayout;
+use fpga_hal::{BarIndex, Domain, Function, in_process};
+use fpga_mock::dfl::D5005;
+use fpga_mock::xdma::{Shape, XdmaCards};
+use fpga_mock::{Fabric, Profile, Shell};
+
+const CARDS: u32 = 4;
+
+fn functions(shell: Shell) -> (Fabric, Vec<Function>) {
+    let fabric = Fabric::new(Profile { shell, ..Profile::optweb(CARDS) }).unwrap();
+    let domain = Domain::in_process();
+    let engines = shell.has_engine().then(|| XdmaCards::before(&fabric, Shape::default()));
+    let endpoint = |node| match (&engines, shell) {
+        (Some(cards), _) => cards.endpoint(node),
+        (None, Shell::S10Dfl | Shell::S10Pac) => {
+            let card = D5005::new(&fabric, node);
+            card.release();
+            card.accelerator()
+        }
+        (None, _) => fabric.endpoint(node),
+    };
+    let attach = |node| in_process::attach(endpoint(node), &domain, &format!("node {node}")).unwrap();
+    let functions = (0..CARDS).map(attach).collect();
+    (fabric, functions)
+}
+
+fn u32_at(function: &Function, offset: u16) -> u32 {
+    function.config_read_u32(offset).unwrap()
+}
+
+/// Retyped by hand: OFS `pcie_ep_g3x16.ip` and `msix_csr.sv`.
+#[test]
+fn the_configuration_space_is_that_of_a_pac_d5005() {
+    let (_fabric, functions) = functions(Shell::S10Dfl);
+    let function = &functions[1];
+    assert_eq!(u32_at(function, 0x00), 0xbccf_8086);
+    assert_eq!(u32_at(function, 0x08), 0x1200_0001);
+    assert_eq!(u32_at(function, 0x2c), 0x138d_8086);
+    let bar = |index| function.bar(BarIndex::new(index).unwrap());
+    let layout = |bytes| Some(BarLayout { bytes, is_64_bit: true, prefetchable: true });
+    assert_eq!([bar(0), bar(2), bar(4)], [layout(0x4_0000), None, layout(0x4000)]);
+    // Five vectors, table at 0x3000 and pending bits at 0x2000 of BAR 4.
+    assert_eq!(u32_at(function, 0x80) >> 16 & 0x7ff, 4);
+    assert_eq!((u32_at(function, 0x84), u32_at(function, 0x88)), (0x3004, 0x2004));
+    // An accelerator's header begins the feature list, and the sequencer's comes next.
+    let window = function.window(BarIndex::new(0).unwrap()).unwrap();
+    assert_eq!(window.read_u64(0).unwrap() >> 60, 1);
+    assert_eq!(window.read_u64(0).unwrap() >> 16 & 0xff_ffff, 0x1000);
+    assert_eq!(window.read_u32(0x3_fffc).unwrap(), 0);
+}
+
+/// Retyped by hand: OFS `FME_CSR.xls`, "BAR Layout"; pci.ids.
+#[test]
+fn the_configuration_space_is_that_of_a_pac_d5005_without_ofs() {
+    let (_fabric, functions) = functions(Shell::S10Pac);
+    let function = &functions[3];
+    assert_eq!(u32_at(function, 0x00), 0x0b2b_8086);
+    assert_eq!(u32_at(function, 0x08), 0x1200_0001);
+    let bar = |index| function.bar(BarIndex::new(index).unwrap());
+    let layout = |bytes| Some(BarLayout { bytes, is_64_bit: true, prefetchable: true });
+    assert_eq!([bar(0), bar(2), bar(4)], [layout(0x8_0000), layout(0x8_0000), layout(0x4000)]);
+    let [list, port] = [0, 2].map(|index| function.window(BarIndex::new(index).unwrap()).unwrap());
+    assert_eq!(list.read_u64(0).unwrap(), 0x4000_0000_1000_0000);
+    // Port 0: implemented, in BAR 2 from 0 on; behind it, at 0x40000, the accelerator.
+    assert_eq!(list.read_u64(0x38).unwrap(), 1 << 60 | 2 << 32);
+    assert_eq!(port.read_u64(0).unwrap() >> 60, 4);
+    assert_eq!(port.read_u64(0x18).unwrap(), 0x4_0000);
+    assert_eq!(port.read_u64(0x4_0000).unwrap() >> 60, 1);
+    assert_eq!(port.read_u32(0x4_1020).unwrap(), u32::from_le_bytes(*b"FSEQ"));
+    assert_eq!(port.read_u32(0x7_fffc).unwrap(), 0);
+    assert_eq!(port.read_u32(0x3_fffc).unwrap(), 0);
+}
+
+#[test]
+fn a_model_says_that_it_is_one() {
+    for shell in Shell::ALL {
+        let (_fabric, functions) = functions(shell);
+        assert!(functions.into_iter().all(|function| Card::open(function).unwrap().is_mock()), "{shell:?}");
+    }
+}
+
+/// (T1, T2) of each operation in cycles.
+fn times(shell: Shell) -> Vec<(Collective, u64, u64)> {
+    let (_fabric, functions) = functions(shell);
+    let mut cluster = Cluster::open(functions).unwrap();
+    let run = |collective: &Collective| {
+        let combine = collective.reduces().then_some(Combine { element: Element::U32, reduction: Reduction::Sum });
+        let request = Request { combine, ..Request::new(*collective, (0..CARDS).collect(), 4096) };
+        let plan = plan(&request, cluster.capabilities()).unwrap();
+        let report = cluster.execute(&plan.set, &Execution::default()).unwrap();
+        (*collective, report.t1_cycles, report.t2_cycles)
+    };
+    Collective::ALL.iter().filter(|collective| !collective.has_counts()).map(run).collect()
+}
+
+#[test]
+fn times_are_those_of_the_mocks_own_shell() {
+    let expected = times(Shell::Mock);
+    assert!(expected.len() >= 12);
+    for shell in Shell::ALL {
+        assert_eq!(times(shell), expected, "{shell:?}");
+    }
+}

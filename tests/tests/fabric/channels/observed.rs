@@ -1,0 +1,319 @@
+//! Interrupts, cards that lie, and hosts that break the rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fpga_driver::channel::{Error, Network};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_hal::{BarIndex, Endpoint, Function, Iova};
+use fpga_mock::ChannelCards;
+use fpga_mock::circus::Profile;
+use fpga_regs::channel::{self as registers, end, slot};
+use fpga_tests::altered::{Alteration, Altered};
+
+use super::{PATIENCE, attach, cards, functions, read, settings};
+
+/// Where the mock has its block.
+const BLOCK: u64 = 0x4000;
+
+/// Counts interrupts, and alters what a card says.
+struct Observed {
+    card: Arc<dyn Endpoint>,
+    interrupts: Arc<AtomicU64>,
+    lie: Lie,
+}
+
+/// How a card lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    None,
+    /// This register of the block reads so.
+    Register(u32, u32),
+    /// All writes of 8 bytes to host memory are this instead.
+    Words(u64),
+}
+
+struct ObservedPorts {
+    dma: Arc<dyn DmaPort>,
+    interrupts: Arc<dyn InterruptPort>,
+    count: Arc<AtomicU64>,
+    lie: Lie,
+}
+
+impl DmaPort for ObservedPorts {
+    fn read(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+        self.dma.read(tag, iova, data)
+    }
+
+    fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+        match self.lie {
+            Lie::Words(word) if data.len() == 8 => self.dma.write(tag, iova, &word.to_le_bytes()),
+            _ => self.dma.write(tag, iova, data),
+        }
+    }
+}
+
+impl InterruptPort for ObservedPorts {
+    fn raise(&self, vector: u16) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.interrupts.raise(vector);
+    }
+
+    fn set_intx(&self, asserted: bool) {
+        self.interrupts.set_intx(asserted);
+    }
+}
+
+impl Alteration for Observed {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.card
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        let ports = Arc::new(ObservedPorts { dma, interrupts, count: Arc::clone(&self.interrupts), lie: self.lie });
+        self.card.attach(Arc::clone(&ports) as Arc<dyn DmaPort>, ports);
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.card.bar_read(bar, offset, data);
+        if let Lie::Register(register, value) = self.lie
+            && bar.index() == 0
+            && offset == BLOCK + u64::from(register)
+        {
+            data.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// The cards of a network; all of them lie.
+fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<AtomicU64>) {
+    let count = Arc::new(AtomicU64::new(0));
+    let observe = |node| {
+        let observed = Observed { card: cards.endpoint(node), interrupts: Arc::clone(&count), lie };
+        Arc::new(Altered(observed)) as Arc<dyn Endpoint>
+    };
+    (attach((0..cards.nodes()).map(observe)), count)
+}
+
+#[test]
+fn data_paths_read_no_register() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let reads = Arc::new(AtomicU64::new(0));
+    let observe = |node| Arc::new(Altered(Counted { card: cards.endpoint(node), reads: Arc::clone(&reads) })) as Arc<_>;
+    let mut network = Network::open(attach((0..2).map(observe).collect::<Vec<Arc<dyn Endpoint>>>())).unwrap();
+    network.load().unwrap();
+    let mut reader = network.reader(1, settings(0, 4, 256)).unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 256)).unwrap();
+    let before = reads.load(Ordering::Relaxed);
+    assert!(before > 0);
+    for round in 0..200_u32 {
+        writer.write(&round.to_le_bytes(), PATIENCE).unwrap();
+        assert_eq!(read(&mut reader, 4), round.to_le_bytes());
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), before);
+}
+
+/// Counts reads of registers.
+struct Counted {
+    card: Arc<dyn Endpoint>,
+    reads: Arc<AtomicU64>,
+}
+
+impl Alteration for Counted {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.card
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.card.bar_read(bar, offset, data);
+    }
+}
+
+#[test]
+fn a_reader_sleeps_until_the_interrupt() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let (functions, interrupts) = observed(&cards, Lie::None);
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    let mut reader = network.reader(1, settings(0, 4, 16)).unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 16)).unwrap();
+    writer.write(&[1; 4], PATIENCE).unwrap();
+    read(&mut reader, 4);
+    // Nobody waited, so nobody asked for an interrupt.
+    let before = interrupts.load(Ordering::Relaxed);
+    let reading = thread::spawn(move || read(&mut reader, 4));
+    // By then the reader sleeps. If it does not, it finds the word without an interrupt.
+    thread::sleep(Duration::from_millis(100));
+    writer.write(&[2; 4], PATIENCE).unwrap();
+    assert_eq!(reading.join().unwrap(), [2; 4]);
+    assert_eq!(before, 0);
+    assert!(interrupts.load(Ordering::Relaxed) <= 1);
+}
+
+#[test]
+fn an_armed_end_raises_its_interrupt_once() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let (functions, interrupts) = observed(&cards, Lie::None);
+    let window = functions[1].window(BarIndex::new(0).unwrap()).unwrap();
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    let _reader = network.reader(1, settings(0, 4, 64)).unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 64)).unwrap();
+    let arm = |seen| window.write_u32(BLOCK + u64::from(end::base(0) + end::INTERRUPT_ARM), seen).unwrap();
+    arm(0);
+    assert_eq!(interrupts.load(Ordering::Relaxed), 0);
+    writer.write(&[1; 4], PATIENCE).unwrap();
+    writer.write(&[1; 4], PATIENCE).unwrap();
+    assert_eq!(interrupts.load(Ordering::Relaxed), 1);
+    // At once, if there is more already; not for what was seen.
+    arm(1);
+    assert_eq!(interrupts.load(Ordering::Relaxed), 2);
+    arm(2);
+    assert_eq!(interrupts.load(Ordering::Relaxed), 2);
+    writer.write(&[1; 4], PATIENCE).unwrap();
+    assert_eq!(interrupts.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn capabilities_that_cannot_be_are_refused() {
+    let ones = u32::MAX;
+    for (register, values) in [
+        (registers::MAGIC, [0, ones]),
+        (registers::VERSION, [0x2_0000, ones]),
+        (registers::NODE, [2, ones]),
+        (registers::COLUMNS, [0, 17]),
+        (registers::ROWS, [0, ones]),
+        (registers::PORTS, [4, ones]),
+        (registers::WORD_BYTES_MAX, [0, 65]),
+        (registers::ENDS, [0, 57]),
+        (registers::SLOT_BYTES_MAX, [64, 4097]),
+        (registers::SLOTS_MAX, [1, ones]),
+        (registers::DMA_BITS, [11, 65]),
+        (registers::STATUS, [0, ones]),
+        (end::base(0) + end::ENABLE, [1, ones]),
+    ] {
+        for value in values {
+            let cards = cards(&Profile::published(), 2, 1);
+            let (functions, _) = observed(&cards, Lie::Register(register, value));
+            let opened = Network::open(functions);
+            assert!(opened.is_err(), "{register:#x} reads {value:#x}: {opened:?}");
+        }
+    }
+    // Both cards say that they are card 0.
+    let cards = cards(&Profile::published(), 2, 1);
+    let (functions, _) = observed(&cards, Lie::Register(registers::NODE, 0));
+    assert!(matches!(Network::open(functions), Err(Error::Card(fpga_driver::Error::Mismatch { .. }))));
+    // A table that does not keep what is written.
+    let (functions, _) = observed(&cards_of_two(), Lie::Register(registers::ROUTES_OFFSET, 3));
+    let mut network = Network::open(functions).unwrap();
+    assert!(matches!(network.load(), Err(Error::RouteLost { to: 0, found: 3, .. })));
+}
+
+fn cards_of_two() -> ChannelCards {
+    cards(&Profile::published(), 2, 1)
+}
+
+#[test]
+fn a_hostile_card_gives_errors() {
+    let wait = Duration::from_millis(20);
+    let words = [
+        u64::MAX,
+        0,
+        1 << 32,
+        1000,
+        slot::encode(1, 0, false),
+        slot::encode(1, 57, false),
+        slot::encode(1, u32::MAX >> 1, false),
+        slot::encode(1, 4, true),
+        slot::encode(2, 4, false),
+        slot::encode(u32::MAX, 4, false),
+    ];
+    for word in words {
+        let cards = cards_of_two();
+        let (functions, _) = observed(&cards, Lie::Words(word));
+        let mut network = Network::open(functions).unwrap();
+        network.load().unwrap();
+        let mut reader = network.reader(1, settings(0, 4, 4)).unwrap();
+        let mut writer = network.writer(0, 1, settings(0, 4, 4)).unwrap();
+        // One message after another, so that the ring goes round.
+        let written = (0..20).try_for_each(|_| writer.write(&[7; 4], wait)).and_then(|()| writer.flush(wait));
+        let error = written.unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. } | Error::TimedOut { .. }), "{word:#x}: {error}");
+        let error = reader.read_exact(&mut [0; 64], wait).unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. } | Error::TimedOut { .. }), "{word:#x}: {error}");
+        if matches!(error, Error::Invalid { .. }) {
+            assert!(matches!(reader.try_read(&mut [0; 4]), Err(Error::Stopped { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_host_that_breaks_the_rules_stops_its_own_end() {
+    let cards = cards_of_two();
+    let functions = functions(&cards);
+    let window = functions[0].window(BarIndex::new(0).unwrap()).unwrap();
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    let at = |register: u32| BLOCK + u64::from(end::base(0) + register);
+    // More slots than the ring has, and a slot without a header.
+    for (doorbell, fault) in [(1 << 20, 4), (1, 3)] {
+        let mut writer = network.writer(0, 1, settings(0, 4, 16)).unwrap();
+        window.write_u32(at(end::DOORBELL), doorbell).unwrap();
+        assert_eq!(window.read_u32(at(end::FAULT)).unwrap(), fault);
+        assert!(matches!(writer.write(&[0; 1 << 12], PATIENCE), Err(Error::Stopped { .. })));
+    }
+    // Invalid registers: the end stays closed.
+    for (register, value) in [
+        (end::SLOT_BYTES, 32),
+        (end::SLOT_BYTES, 96),
+        (end::SLOTS, 3),
+        (end::WORD_BYTES, 65),
+        (end::CHANNEL, 256),
+        (end::PEER, 2),
+        (end::DIRECTION, 2),
+        (end::RING_BASE_LO, 32),
+    ] {
+        for (register, value) in
+            [(end::SLOT_BYTES, 64), (end::SLOTS, 2), (end::WORD_BYTES, 4), (end::CHANNEL, 0), (end::PEER, 1)]
+        {
+            window.write_u32(at(register), value).unwrap();
+        }
+        window.write_u32(at(end::DIRECTION), 0).unwrap();
+        window.write_u32(at(end::RING_BASE_LO), 0).unwrap();
+        window.write_u32(at(register), value).unwrap();
+        window.write_u32(at(end::ENABLE), 1).unwrap();
+        assert_eq!(window.read_u32(at(end::ENABLE)).unwrap(), 0, "{register:#x} is {value}");
+    }
+}
+
+#[test]
+fn a_bus_that_refuses_dma_stops_the_end() {
+    struct Refusing(Arc<dyn Endpoint>);
+    struct Ports;
+    impl DmaPort for Ports {
+        fn read(&self, _: DmaTag, iova: Iova, _: &mut [u8]) -> DmaProgress {
+            DmaProgress::Done(Err(DmaFault::Unmapped { iova }))
+        }
+        fn write(&self, _: DmaTag, iova: Iova, _: &[u8]) -> DmaProgress {
+            DmaProgress::Done(Err(DmaFault::Unmapped { iova }))
+        }
+    }
+    impl Alteration for Refusing {
+        fn card(&self) -> &dyn Endpoint {
+            &*self.0
+        }
+        fn attach(&self, _: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+            self.0.attach(Arc::new(Ports), interrupts);
+        }
+    }
+    let cards = cards_of_two();
+    let refusing = |node| Arc::new(Altered(Refusing(cards.endpoint(node)))) as Arc<dyn Endpoint>;
+    let mut network = Network::open(attach((0..2).map(refusing))).unwrap();
+    network.load().unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 4)).unwrap();
+    let error = writer.write(&[0; 1 << 10], PATIENCE).unwrap_err();
+    assert!(error.to_string().contains("refused a read"), "{error}");
+}

@@ -1,0 +1,241 @@
+//! Pipes between the hosts of two cards: what is written is read, in order and once; the ends of a pipe as pipe(7) has them.
+
+use std::io::{self, Read as _, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use cmdseq::instruction::Window;
+use cmdseq::{Instruction, Operand, Status};
+use fpga_driver::{Bound, Card, Error, PIPE_BUF, PIPE_BYTES, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_hal::{Domain, in_process};
+use fpga_mock::{Fabric, Profile};
+use proptest::prelude::*;
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(100);
+
+fn card(fabric: &Fabric, node: u32) -> Card {
+    let function = in_process::attach(fabric.endpoint(node), &Domain::in_process(), &format!("mock {node}"));
+    Card::open(function.expect("a card that answers")).expect("a card")
+}
+
+/// Opens both ends, each on a thread of its own.
+fn open(fabric: &Fabric, pipe: Pipe) -> (PipeWriter, PipeReader) {
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| PipeReader::open(card(fabric, pipe.reader), pipe, LONG).expect("a reader"));
+        let writer = PipeWriter::open(card(fabric, pipe.writer), pipe, LONG).expect("a writer");
+        (writer, reader.join().expect("no panic"))
+    })
+}
+
+fn data(bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Writes and reads of any lengths, on any fabric: the reader gets the bytes of the writer, then the end of the file.
+    #[test]
+    fn what_is_written_is_read(
+        fabric in prop::sample::select(vec![Profile::optweb(2), Profile::optweb(5), Profile::circus(3, 3), Profile::bluelink(1, 4)]),
+        ends in any::<(prop::sample::Index, prop::sample::Index)>(),
+        address in 0u64..1 << 10,
+        writes in prop::collection::vec(prop_oneof![0usize..200, 1usize..3 * PIPE_BUF], 0..40),
+        most in prop_oneof![1usize..100, 1usize..2 * PIPE_BUF],
+    ) {
+        let nodes = fabric.nodes;
+        let writer = ends.0.index(nodes as usize) as u32;
+        let reader = (writer + 1 + ends.1.index(nodes as usize - 1) as u32) % nodes;
+        let fabric = Fabric::new(fabric).expect("a fabric");
+        let pipe = Pipe { address: address * 4096, ..Pipe::new(writer, reader) };
+        let (mut writer, mut reader) = open(&fabric, pipe);
+        let sent = data(writes.iter().sum::<usize>().min(most * 5_000));
+        let came = thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                let (mut came, mut buffer) = (Vec::<u8>::new(), vec![0; most]);
+                loop {
+                    match reader.read(&mut buffer).expect("data") {
+                        0 => break,
+                        bytes => came.extend(&buffer[..bytes]),
+                    }
+                }
+                assert_eq!(reader.read(&mut buffer).expect("the end, again"), 0);
+                reader.close().expect("closed");
+                came
+            });
+            let mut rest = &sent[..];
+            for bytes in writes {
+                let (now, later) = rest.split_at(bytes.min(rest.len()));
+                writer.write_all(now).expect("room");
+                rest = later;
+            }
+            writer.close().expect("closed");
+            reading.join().expect("no panic")
+        });
+        prop_assert_eq!(came.len(), sent.len());
+        prop_assert!(came == sent);
+    }
+}
+
+#[test]
+fn a_closed_reader_breaks_the_pipe() {
+    for is_full in [false, true] {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        let (mut writer, reader) = open(&fabric, Pipe::new(0, 1));
+        writer.write_all(b"lost").unwrap();
+        writer.set_timeout(SHORT);
+        while is_full && writer.write(&[1; PIPE_BUF]).is_ok() {}
+        writer.set_timeout(LONG);
+        let writing = |mut writer: PipeWriter| {
+            let error = io::copy(&mut io::repeat(7), &mut writer).unwrap_err();
+            (error, writer)
+        };
+        let (error, mut writer) = thread::scope(|scope| {
+            let writing = scope.spawn(move || writing(writer));
+            // The writer waits, or fills the pipe.
+            thread::sleep(SHORT);
+            reader.close().unwrap();
+            writing.join().unwrap()
+        });
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+        assert!(matches!(writer.write(b"again"), Err(PipeError::Broken)));
+        assert!(matches!(writer.flush(), Err(PipeError::Broken)));
+        // Both cards go on.
+        let mut card = writer.close().unwrap();
+        card.run([Instruction::nop()], LONG).unwrap();
+    }
+}
+
+#[test]
+fn ends_that_must_not_wait_do_not() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let (mut writer, mut reader) = open(&fabric, Pipe::new(1, 0));
+    let mut buffer = vec![0; 2 * PIPE_BUF];
+    reader.set_timeout(Duration::ZERO);
+    let nothing = reader.read(&mut buffer).unwrap_err();
+    assert!(matches!(nothing, PipeError::TimedOut { gone: None, .. }), "{nothing}");
+    assert_eq!(io::Error::from(nothing).kind(), io::ErrorKind::TimedOut);
+    writer.set_timeout(Duration::ZERO);
+    let mut written = 0;
+    let full = loop {
+        match writer.write(&data(PIPE_BUF)) {
+            Ok(bytes) => written += bytes,
+            // It may be that the cards are still at work.
+            Err(_) if written < PIPE_BYTES as usize => thread::sleep(Duration::from_millis(1)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, PipeError::TimedOut { .. }), "{full}");
+    reader.set_timeout(LONG);
+    writer.set_timeout(LONG);
+    let came = thread::scope(|scope| {
+        let closing = scope.spawn(|| writer.close().unwrap());
+        let mut came = Vec::new();
+        reader.read_to_end(&mut came).unwrap();
+        closing.join().unwrap();
+        came
+    });
+    assert_eq!(came, data(PIPE_BUF).repeat(written / PIPE_BUF));
+}
+
+#[test]
+fn the_other_end_has_to_come_in_time() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    let error = PipeWriter::open(card(&fabric, 0), pipe, SHORT).unwrap_err();
+    assert!(matches!(error, PipeError::NoPeer { node: 1, .. }), "{error}");
+    let error = PipeReader::open(card(&fabric, 1), pipe, SHORT).unwrap_err();
+    assert!(matches!(error, PipeError::NoPeer { node: 0, .. }), "{error}");
+    // Nothing is left of them: the two meet now.
+    let (mut writer, mut reader) = open(&fabric, pipe);
+    writer.write_all(b"hello").unwrap();
+    let mut came = [0; 9];
+    assert_eq!(reader.read(&mut came).unwrap(), 5);
+    // Another key is another pipe.
+    drop((writer, reader));
+    let other = Pipe { key: 2, ..pipe };
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| PipeReader::open(card(&fabric, 1), other, SHORT).unwrap_err());
+        let error = PipeWriter::open(card(&fabric, 0), pipe, SHORT).unwrap_err();
+        assert!(matches!(error, PipeError::NoPeer { .. }), "{error}");
+        assert!(matches!(reading.join().unwrap(), PipeError::NoPeer { .. }));
+    });
+}
+
+/// Of a writer that vanishes the reader gets what had come, and no end of the file.
+#[test]
+fn a_writer_that_vanishes_does_not_end_the_file() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let (mut writer, mut reader) = open(&fabric, Pipe::new(0, 1));
+    // More than the slots of the reader's host: some are given back when the writer is gone.
+    let (message, times) = ([7; 100], 20);
+    for _ in 0..times {
+        writer.write_all(&message).unwrap();
+    }
+    writer.flush().unwrap();
+    drop(writer);
+    // Whoever takes the card next resets it.
+    card(&fabric, 0).reset().unwrap();
+    let mut came = [0; 200];
+    for _ in 0..times {
+        assert_eq!(reader.read(&mut came).unwrap(), message.len());
+    }
+    reader.set_timeout(SHORT);
+    let error = reader.read(&mut came).unwrap_err();
+    assert!(matches!(error, PipeError::TimedOut { gone: Some(Status::BadWindow), .. }), "{error}");
+    let mut card = reader.close().unwrap();
+    card.run([Instruction::nop()], LONG).unwrap();
+}
+
+/// A neighbour that knows the key does not reach the pipe. The writer's own card does: what it writes is checked.
+#[test]
+fn messages_that_no_writer_writes_are_refused() {
+    let fabric = Fabric::new(Profile::optweb(3)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    let (writer, mut reader) = open(&fabric, pipe);
+    let header = |cards: &mut Card| {
+        let window = Window { slot: (cards.capabilities().windows - 1) as u16, key: pipe.key };
+        cards.write_memory(0, &[0xff; 64]).unwrap();
+        Instruction::put_signal(1, Operand::card(0), Operand::card(0), 64, 0, 1).through(window)
+    };
+    let mut neighbour = card(&fabric, 2);
+    let put = header(&mut neighbour);
+    let refused = neighbour.run([put], LONG).unwrap_err();
+    assert!(matches!(refused, Error::Failed { status: Status::BadWindow, .. }), "{refused}");
+    // Its writer without the driver's pipe.
+    drop(writer);
+    let mut wrong = card(&fabric, 0);
+    let members = wrong.allocate(4).unwrap();
+    members.write(0, &[0, 0, 1, 0]).unwrap();
+    let put = header(&mut wrong);
+    let group = Bound::from(Instruction::group(2, members.iova().0, 2)).holding(members);
+    wrong.run([group, put.on(2).into()], LONG).unwrap();
+    let error = reader.read(&mut [0; 8]).unwrap_err();
+    assert!(matches!(error, PipeError::Invalid { sequence: 0, field: "sequence", found: u64::MAX }), "{error}");
+}
+
+#[test]
+fn places_that_do_not_fit_are_refused() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let bytes = card(&fabric, 0).capabilities().memory_bytes;
+    let right = Pipe::new(0, 1);
+    for (wrong, what) in [
+        (Pipe { reader: 0, ..right }, "ends of a pipe"),
+        (Pipe { reader: 2, ..right }, "ends of a pipe"),
+        (Pipe { writer: 1, reader: 0, ..right }, "card of the writer"),
+        (Pipe { address: bytes - PIPE_BYTES + 4096, ..right }, "address of a pipe"),
+        (Pipe { address: u64::MAX - 4095, ..right }, "address of a pipe"),
+        (Pipe { key: 0, ..right }, "key of a pipe"),
+    ] {
+        match PipeWriter::open(card(&fabric, 0), wrong, SHORT).unwrap_err() {
+            PipeError::Card(Error::BadArgument { what: found, .. }) => assert_eq!(found, what),
+            other => panic!("{wrong:?}: {other}"),
+        }
+    }
+    let old = Fabric::new(Profile { windows: 0, ..Profile::optweb(2) }).unwrap();
+    match PipeReader::open(card(&old, 1), right, SHORT).unwrap_err() {
+        PipeError::Card(Error::BadArgument { what, .. }) => assert_eq!(what, "card for a pipe"),
+        other => panic!("{other}"),
+    }
+}

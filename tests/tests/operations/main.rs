@@ -1,0 +1,18 @@
+//! Collectives over rings, DMA and registers of mock cards, against an oracle.
+#![forbid(unsafe_code)]
+
+mod alltoall_scan;
+mod calibration;
+mod collectives;
+mod communicators;
+mod groups;
+mod persistent;
+mod planner_choice;
+mod processes;
+mod reductions;
+mod relays;
+mod routed;
+mod switches;
+mod tori;
+mod traces;
+mod vector_forms;

@@ -1,0 +1,349 @@
+//! Ranks that hold one card each, and agree through [`fpga_driver::Peers`]: the same results and times as from one process; a rank that
+//! differs, fails or ends is named by all.
+
+use std::time::{Duration, Instant};
+
+use cmdseq::plan::{Collective, Plan, Request, plan};
+use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
+use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError};
+use fpga_mock::{Fabric, Profile};
+use fpga_tests::threads::{self, Thread};
+use fpga_tests::{pattern, run};
+
+fn fabric(nodes: u32) -> Fabric {
+    Fabric::new(Profile::optweb(nodes)).unwrap()
+}
+
+fn request(collective: Collective, bytes: u64) -> Request {
+    let combine = matches!(
+        collective,
+        Collective::Reduce | Collective::Allreduce | Collective::ReduceScatter | Collective::Scan | Collective::Exscan
+    );
+    let combine = combine.then(|| Combine::new(Reduction::Sum, Element::U32));
+    let mut request = Request { combine, ..Request::new(collective, Vec::new(), bytes) };
+    if collective.has_counts() {
+        request.counts = vec![bytes; request.counts_needed() as usize];
+    }
+    request
+}
+
+/// Inputs of rank `rank`.
+fn input(plan: &Plan, rank: u32) -> Vec<u8> {
+    let mut data = vec![0; plan.request.input_bytes(rank) as usize];
+    pattern::fill(1, rank, 0, &mut data);
+    data
+}
+
+/// Times, and outputs by rank.
+type Ran = ((u64, u64, u64), Vec<Vec<u8>>);
+
+/// Runs a plan on the cards held here.
+fn execute(cluster: &mut Cluster, plan: &Plan) -> Result<Ran, Error> {
+    let held: Vec<u32> =
+        (0..).zip(&plan.set.nodes).filter(|(_, node)| cluster.holds(**node)).map(|(rank, _)| rank).collect();
+    for rank in &held {
+        cluster.write_input(&plan.set, *rank, 0, &input(plan, *rank))?;
+    }
+    let report = cluster.execute(&plan.set, &Execution { timeout: Duration::from_secs(60), ..Execution::default() })?;
+    let mut outputs = Vec::new();
+    for rank in held {
+        let mut output = vec![0; plan.request.output_bytes(rank) as usize];
+        cluster.read_output(&plan.set, rank, 0, &mut output)?;
+        outputs.push(output);
+    }
+    Ok(((report.t1_cycles, report.t2_cycles, report.arrival_cycles), outputs))
+}
+
+#[test]
+fn every_operation_is_as_from_one_process() {
+    for nodes in [2, 4, 8] {
+        let group: Vec<u32> = (0..nodes).collect();
+        let plans = |cluster: &Cluster| -> Vec<Plan> {
+            let one = |collective: &Collective| {
+                let mut request = Request { group: group.clone(), ..request(*collective, 4096) };
+                request.peer = nodes - 1;
+                if collective.has_counts() {
+                    request.counts = vec![4096; request.counts_needed() as usize];
+                }
+                plan(&request, cluster.capabilities()).unwrap()
+            };
+            Collective::ALL.iter().map(one).collect()
+        };
+        let (_fabric, mut cluster) = run::open(Profile::optweb(nodes));
+        let expected: Vec<Ran> = plans(&cluster).iter().map(|plan| execute(&mut cluster, plan).unwrap()).collect();
+        let found = threads::clusters(&fabric(nodes), |cluster, _| {
+            plans(cluster).iter().map(|plan| execute(cluster, plan).unwrap()).collect::<Vec<Ran>>()
+        });
+        for (index, (collective, (times, outputs))) in Collective::ALL.iter().zip(&expected).enumerate() {
+            for (rank, of_rank) in found.iter().enumerate() {
+                let (found, output) = &of_rank[index];
+                assert_eq!((found, &output[0]), (times, &outputs[rank]), "{collective} on {nodes}, rank {rank}");
+            }
+        }
+    }
+}
+
+/// What each rank ends with, as text.
+fn refusals(outcomes: Vec<Result<Cluster, Error>>) -> Vec<String> {
+    outcomes
+        .into_iter()
+        .map(|outcome| outcome.map_or_else(|error| error.to_string(), |_| "a cluster".to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_card_of_another_fabric_is_named_by_all() {
+    for (nodes, away) in [(4, vec![2]), (4, vec![0]), (4, vec![1, 3]), (2, vec![1]), (3, vec![0, 1])] {
+        let fabrics = [fabric(nodes), fabric(nodes)];
+        let _clocks = fabrics.each_ref().map(Fabric::start_clock);
+        let began = Instant::now();
+        let outcomes = threads::ranks(nodes, |peers| {
+            let node = peers.rank();
+            let fabric = &fabrics[usize::from(away.contains(&node))];
+            Cluster::join(threads::card(fabric, node).map(|card| vec![card]), Box::new(peers), &[])
+        });
+        let majority_is_away = away.len() * 2 > nodes as usize;
+        let named = (0..nodes).find(|node| {
+            away.contains(node) != (majority_is_away || away.contains(&0) && away.len() * 2 == nodes as usize)
+        });
+        let named = named.unwrap();
+        for refusal in refusals(outcomes) {
+            let expected = format!("Rank {named}: its card mock {named} (node {named}) is of another fabric than");
+            assert!(refusal.starts_with(&expected), "{away:?} of {nodes}: {refusal}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn ranks_that_differ_are_named_by_all() {
+    let one_node = fabric(3);
+    let other = fabric(3);
+    let clocks = [one_node.start_clock(), other.start_clock()];
+    // Two cards that are the same node.
+    let outcomes = threads::ranks(3, |peers| {
+        let (fabric, node) = if peers.rank() == 2 { (&other, 1) } else { (&one_node, peers.rank()) };
+        Cluster::join(threads::card(fabric, node).map(|card| vec![card]), Box::new(peers), &[])
+    });
+    for refusal in refusals(outcomes) {
+        assert!(refusal.starts_with("Rank 2: its card mock 1 is node 1, and so is mock 1 of rank 1"), "{refusal}");
+    }
+    // Another eager limit, and another calibration.
+    let outcomes = threads::ranks(3, |peers| {
+        let node = peers.rank();
+        let card = threads::card(&one_node, node)
+            .and_then(|mut card| if node == 0 { card.set_eager_limit(64) } else { Ok(()) }.map(|()| vec![card]));
+        Cluster::join(card, Box::new(peers), &[])
+    });
+    for refusal in refusals(outcomes) {
+        assert!(refusal.starts_with("Rank 0: its eager_limit is 64, and that of rank 1 is "), "{refusal}");
+    }
+    let outcomes = threads::ranks(3, |peers| {
+        let terms = [("calibration", if peers.rank() == 1 { "measured" } else { "stated" }.to_owned())];
+        let card = threads::card(&one_node, peers.rank()).map(|card| vec![card]);
+        Cluster::join(card, Box::new(peers), &terms)
+    });
+    for refusal in refusals(outcomes) {
+        assert_eq!(refusal, "Rank 1: its calibration is measured, and that of rank 0 is stated");
+    }
+    // A card that does not open.
+    let outcomes = threads::ranks(3, |peers| {
+        let rank = peers.rank();
+        let card =
+            if rank == 1 { Err(Error::Removed { name: "mock 1".to_owned() }) } else { threads::card(&one_node, rank) };
+        Cluster::join(card.map(|card| vec![card]), Box::new(peers), &[]).map_err(|error| (rank, error))
+    });
+    for outcome in outcomes {
+        match outcome.unwrap_err() {
+            (1, Error::Removed { .. }) => {}
+            (0 | 2, Error::Peer { rank: 1, kind: PeerFailure::Gone, message }) => {
+                assert!(message.contains("mock 1 is gone"))
+            }
+            (rank, other) => panic!("rank {rank}: {other}"),
+        }
+    }
+    drop(clocks);
+}
+
+#[test]
+fn ranks_that_run_something_else_are_refused_before_anything_runs() {
+    let errors = threads::clusters(&fabric(3), |cluster, rank| {
+        let bytes = if rank == 2 { 8192 } else { 4096 };
+        let plan =
+            plan(&Request { group: vec![0, 1, 2], ..request(Collective::Allgather, bytes) }, cluster.capabilities());
+        let refused = cluster.execute(&plan.unwrap().set, &Execution::default()).unwrap_err().to_string();
+        // The cluster goes on.
+        let same = Request { group: vec![0, 1, 2], ..request(Collective::Allgather, 64) };
+        execute(cluster, &plan_of(cluster, &same)).unwrap();
+        refused
+    });
+    for error in errors {
+        assert!(error.starts_with("Rank 2: its program digest is "), "{error}");
+    }
+}
+
+fn plan_of(cluster: &Cluster, request: &Request) -> Plan {
+    plan(request, cluster.capabilities()).unwrap()
+}
+
+#[test]
+fn a_card_that_fails_is_named_by_all_and_all_go_on() {
+    let fabric = fabric(4);
+    let group = || vec![0, 1, 2, 3];
+    let errors = threads::clusters(&fabric, |cluster, rank| {
+        let broadcast = |to: u64| Instruction::broadcast(0, Operand::card(0), Operand::card(to), 64);
+        // The third card refuses its own, and the others wait for it.
+        let beyond = cluster.capabilities().memory_bytes;
+        let programs = (0..4).map(|one| vec![broadcast(if one == 2 { beyond } else { 4096 })]);
+        let set = cmdseq::plan::ProgramSet::new(group(), programs);
+        let error = cluster.execute(&set, &Execution::default()).unwrap_err();
+        let again = Request { group: group(), ..request(Collective::Allgather, 64) };
+        execute(cluster, &plan_of(cluster, &again)).unwrap();
+        (rank, error)
+    });
+    for (rank, error) in errors {
+        match error {
+            Error::Failed { node: 2, rank: Some(2), status: Status::OutOfRange, .. } if rank == 2 => {}
+            Error::Peer { rank: 2, kind: PeerFailure::Failed, message } if rank != 2 => {
+                assert!(message.starts_with("Node 2, instruction 0 (broadcast)"), "{message}");
+            }
+            other => panic!("rank {rank}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_by_all() {
+    let errors = threads::clusters(&fabric(3), |cluster, _| {
+        // The card of rank 1 has nothing to do, and the others wait for it.
+        let barrier = || vec![Instruction::barrier()];
+        let set = cmdseq::plan::ProgramSet::new(vec![0, 1, 2], [barrier(), vec![Instruction::delay(1)], barrier()]);
+        let execution = Execution { timeout: Duration::from_millis(500), ..Execution::default() };
+        cluster.execute(&set, &execution).unwrap_err().to_string()
+    });
+    for error in errors {
+        let expected = "2 of 3 ranks not being done; ranks 0, 2 wait for rank 1";
+        assert!(error.contains("for rank 0 (mock 0) to complete its program") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_ends_is_named_by_all() {
+    let fabric = fabric(3);
+    let _clock = fabric.start_clock();
+    let began = Instant::now();
+    let errors = threads::ranks(3, |peers| {
+        let rank = peers.rank();
+        let mut cluster =
+            Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        if rank == 1 {
+            return None;
+        }
+        let plan = plan_of(&cluster, &Request { group: vec![0, 1, 2], ..request(Collective::Allgather, 64) });
+        Some(execute(&mut cluster, &plan).unwrap_err())
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(matches!(error, Error::Peers(PeersError::Gone { rank: 1, .. })), "{error:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn communicators_are_made_together() {
+    threads::clusters(&fabric(4), |cluster, rank| {
+        let world = cluster.world();
+        let choices: Vec<_> = (0..4).map(|rank| Some(Choice { colour: rank % 2, key: -(rank as i32) })).collect();
+        let halves = cluster.split(&world, &choices).unwrap();
+        assert_eq!(halves[0].as_ref().unwrap().members(), [2, 0]);
+        let pair = cluster.create(&world, &[3, 0]).unwrap();
+        assert_ne!(pair.id(), halves[0].as_ref().unwrap().id());
+        for group in [halves[0].as_ref().unwrap().members(), pair.members(), &[1, 2, 3]] {
+            let plan = plan_of(cluster, &Request { group: group.to_vec(), ..request(Collective::Allreduce, 64) });
+            execute(cluster, &plan).unwrap();
+        }
+        cluster.free(&pair).unwrap();
+        assert!(cluster.free(&pair).is_err());
+        assert_eq!(cluster.holds(rank), cluster.cards()[0].node() == rank);
+    });
+}
+
+#[test]
+fn ranks_register_communicators_that_others_know_nothing_of() {
+    let fabric = fabric(4);
+    let _clock = fabric.start_clock();
+    let lists = [[0, 2], [3, 1]];
+    let connected: Vec<std::sync::Mutex<Option<Thread>>> =
+        lists.iter().flat_map(|_| Thread::connect(2)).map(|peers| std::sync::Mutex::new(Some(peers))).collect();
+    threads::ranks(4, |all| {
+        let node = all.rank();
+        let mut cluster = Cluster::of(vec![threads::card(&fabric, node).unwrap()]).unwrap();
+        let list = lists.iter().position(|list| list.contains(&node)).unwrap();
+        let rank = lists[list].iter().position(|one| *one == node).unwrap();
+        let peers = connected[list * 2 + rank].lock().unwrap().take().unwrap();
+        let communicator = cluster.register(Box::new(peers), &[]).unwrap();
+        assert_eq!(communicator.members(), lists[list]);
+        let mut among = cluster.among(&communicator).unwrap();
+        assert_eq!(among.nodes(), lists[list]);
+        let plan = plan_of(
+            &among,
+            &Request { group: lists[list].to_vec(), relays: Some(Vec::new()), ..request(Collective::Allreduce, 64) },
+        );
+        let contexts = among.contexts(&plan.set.communicators).unwrap();
+        assert!(plan.set.communicators.iter().all(|one| contexts.id(node, one.id) == communicator.id()));
+        execute(&mut among, &plan).unwrap();
+        drop(contexts);
+        drop(among);
+        assert_eq!(cluster.nodes(), [node]);
+        cluster.free(&communicator).unwrap();
+        assert!(matches!(cluster.among(&communicator), Err(Error::Stale { .. })));
+        cluster.close().unwrap();
+        drop(all);
+    });
+}
+
+/// More than all ids of a card's table: each returns when both ranks have freed it.
+#[test]
+fn ids_return_once_all_members_have_freed_them() {
+    let fabric = fabric(2);
+    let _clock = fabric.start_clock();
+    let (count, alive) = (8100, 5);
+    let connected: Vec<std::sync::Mutex<Vec<Thread>>> = {
+        let mut by_rank = [Vec::new(), Vec::new()];
+        for _ in 0..count {
+            for (rank, peers) in Thread::connect(2).into_iter().enumerate() {
+                by_rank[rank].push(peers);
+            }
+        }
+        by_rank.into_iter().map(std::sync::Mutex::new).collect()
+    };
+    let ids = threads::ranks(2, |peers| {
+        let rank = peers.rank() as usize;
+        let mut cluster = Cluster::of(vec![threads::card(&fabric, rank as u32).unwrap()]).unwrap();
+        let (mut held, mut ids) = (std::collections::VecDeque::new(), Vec::new());
+        for _ in 0..count {
+            let peers = connected[rank].lock().unwrap().pop().unwrap();
+            let communicator = cluster.register(Box::new(peers), &[]).unwrap();
+            ids.push(communicator.id());
+            held.push_back(communicator);
+            if held.len() > alive {
+                // One of them frees the oldest, and the other the newest but one.
+                let place = if rank == 0 { 0 } else { held.len() - 2 };
+                cluster.free(&held.remove(place).unwrap()).unwrap();
+            }
+        }
+        drop(peers);
+        ids
+    });
+    assert_eq!(ids[0], ids[1]);
+    let different: std::collections::BTreeSet<_> = ids[0].iter().collect();
+    assert!(different.len() < count);
+}
+
+#[test]
+fn one_process_asks_nobody() {
+    let (_fabric, cluster) = run::open(Profile::optweb(2));
+    assert_eq!((cluster.nodes(), cluster.roster()[1].peer), (vec![0, 1], 0));
+    let cards = threads::card(&fabric(2), 0).map(|card| vec![card]);
+    let joined = Cluster::join(cards, Box::new(Alone), &[("anything", "at all".to_owned())]).unwrap();
+    joined.close().unwrap();
+}
