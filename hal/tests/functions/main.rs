@@ -1,5 +1,4 @@
 //! PCI functions and their memory, on buses that the tests make.
-#![forbid(unsafe_code)]
 
 mod dma;
 mod fake;

@@ -24,7 +24,7 @@ use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
 use fpga_tests::run::open;
 use fpga_tests::sweep::Sweep;
 
-use crate::direct_transform::{Point, bound, distance};
+use direct_transform::{Point, bound, distance};
 
 /// Where the blocks of a card are.
 const ROUTER: u64 = 0x2000;
