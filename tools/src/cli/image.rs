@@ -46,8 +46,8 @@ pub(crate) struct ImageLoad {
     #[arg(long)]
     pub(crate) unchecked: bool,
 
-    /// PCI address of the port above the card, for a socket whose server has a real
-    /// card [default: the port that sysfs shows above a PCI function]
+    /// PCI address of the port above the card, whose errors are masked meanwhile
+    /// [default: the port that sysfs shows above a PCI function]
     #[arg(long, value_name = "ADDRESS", value_parser = address::parse)]
     pub(crate) port: Option<PciAddress>,
 

@@ -11,7 +11,7 @@ use crate::cli::{Cli, ImageLoad};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::upstream::{self, Upstream};
+use crate::image::upstream::{PortAbove, Upstream};
 use crate::image::{parse, read};
 use crate::interrupt::Interrupt;
 use crate::{cards, functions, output, size};
@@ -28,7 +28,7 @@ pub(crate) struct Printed<'a> {
     bytes: u64,
     seconds: f64,
     /// The port above the card; null if there is none, or it reports no errors.
-    upstream: Option<upstream::Printed>,
+    upstream: Option<PortAbove>,
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
@@ -62,7 +62,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     }
     let port = upstream.as_ref().map(Upstream::printed);
     let began = Instant::now();
-    let loaded = card.load(bitstream, "loading", &interrupt);
+    let loaded = card.load(bitstream, "loading", &interrupt).and_then(|()| card.check_loaded(&image));
     let seconds = began.elapsed().as_secs_f64();
     let loaded = match loaded {
         Ok(()) => kept.as_ref().map_or(Ok(()), Kept::succeeded),
@@ -133,6 +133,7 @@ pub(super) fn load_kept(
     let image = parse(path, data)?;
     let bitstream = card.checked(path, &image, true)?;
     card.load(bitstream, what, interrupt)?;
+    card.check_loaded(&image)?;
     Ok(named(path, &card.accelerators(&image)?))
 }
 

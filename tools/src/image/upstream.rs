@@ -14,7 +14,7 @@ use crate::image::kept::{Kept, MaskNote};
 
 /// What was done with the port above, as in `fpgactl.image-load/1`.
 #[derive(Debug, Clone, JsonSchema, Serialize)]
-pub(crate) struct Printed {
+pub(crate) struct PortAbove {
     /// Address of the port.
     port: String,
     /// Whether its errors were masked during the load.
@@ -75,12 +75,12 @@ impl<'a> Upstream<'a> {
     }
 
     /// Returns what `--json` prints.
-    pub(super) fn printed(&self) -> Printed {
+    pub(super) fn printed(&self) -> PortAbove {
         let reason = match &self.state {
             State::Masked(..) => None,
             State::Unmasked(reason) => Some(reason.clone()),
         };
-        Printed { port: self.address.to_string(), masked: reason.is_none(), reason }
+        PortAbove { port: self.address.to_string(), masked: reason.is_none(), reason }
     }
 
     /// Restores the masks, and takes them out of the journal.

@@ -152,6 +152,26 @@ fn a_card_without_ofs_takes_images_on_its_only_function() {
     assert_eq!((register["bar"].as_u64(), register["offset"].as_u64()), (Some(2), Some(0x4_1020)));
 }
 
+/// The file says one accelerator, its bitstream brings another.
+#[test]
+fn an_image_that_brings_something_else_is_rolled_back() {
+    let bench = Bench::of("mock:s10-pac:2", false);
+    let card = bench.served.card(0);
+    let good = bench.image(CARD, "4KiB");
+    json(&bench.words(&["load", good.to_str().unwrap()], &card));
+    let lying = bench.path("lying.gbs");
+    let mut file = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    let place = file.windows(36).position(|bytes| bytes == OTHER.as_bytes()).unwrap();
+    file[place..place + 8].copy_from_slice(b"ffffffff");
+    fs::write(&lying, file).unwrap();
+    let (code, text) = failed(&run(&bench.words(&["load", lying.to_str().unwrap()], &card)));
+    let expected = format!("the card holds {OTHER} now; the file names ffffffff{}", &OTHER[8..]);
+    assert!(code == 1 && text.contains(&expected), "{code}: {text}");
+    assert!(text.ends_with(&format!("rolled back to accelerator {CARD}\n")), "{text}");
+    assert_eq!(json(&bench.words(&["recover"], &card))["done"], "nothing");
+    assert_eq!(json(&["reg", &card, "MAGIC"])["register"], "MAGIC");
+}
+
 #[test]
 fn an_image_replaces_the_accelerator_and_its_return_brings_it_back() {
     let bench = Bench::new();
