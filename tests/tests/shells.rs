@@ -55,6 +55,26 @@ fn the_configuration_space_is_that_of_a_pac_d5005() {
     assert_eq!(window.read_u32(0x3_fffc).unwrap(), 0);
 }
 
+/// The other functions of a PAC D5005. Retyped by hand: OFS `pcie_ep_g3x16.ip` and `msix_csr.sv`.
+#[test]
+fn the_configuration_spaces_of_control_function_and_exerciser_are_those_of_a_pac_d5005() {
+    let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(CARDS) }).unwrap();
+    let card = D5005::new(&fabric, 0);
+    let domain = Domain::in_process();
+    let layout = |bytes| Some(BarLayout { bytes, is_64_bit: true, prefetchable: true });
+    for (endpoint, ids, bar_0, vectors) in
+        [(card.control(), 0xbcce_8086, 0x10_0000, 7), (card.exerciser().unwrap(), 0xbccf_8086, 0x4_0000, 5)]
+    {
+        let function = in_process::attach(endpoint, &domain, "function").unwrap();
+        assert_eq!((u32_at(&function, 0x00), u32_at(&function, 0x2c)), (ids, 0x138d_8086));
+        assert_eq!(u32_at(&function, 0x08), 0x1200_0001);
+        let bar = |index| function.bar(BarIndex::new(index).unwrap());
+        assert_eq!([bar(0), bar(2), bar(4)], [layout(bar_0), None, layout(0x4000)]);
+        assert_eq!(u32_at(&function, 0x80) >> 16 & 0x7ff, vectors - 1);
+        assert_eq!((u32_at(&function, 0x84), u32_at(&function, 0x88)), (0x3004, 0x2004));
+    }
+}
+
 /// Retyped by hand: OFS `FME_CSR.xls`, "BAR Layout"; pci.ids.
 #[test]
 fn the_configuration_space_is_that_of_a_pac_d5005_without_ofs() {

@@ -293,9 +293,10 @@ fn a_model_says_so_and_its_ids_do_not() {
         let fake = Fake::new(4);
         fake.identify(0x1234, device);
         fake.set(BLOCK + 0x2c, 0x8000_050b | u32::from(is_mock) << 18);
-        let found = find_sequencer(&fake.function()).unwrap();
+        let function = fake.function();
+        let found = find_sequencer(&function).unwrap();
         assert_eq!(found.is_model(), Some(is_mock), "{device:04x}");
-        assert_eq!(fake.open().unwrap().is_mock(), is_mock, "{device:04x}");
+        assert_eq!(Card::open(function).unwrap().is_mock(), is_mock, "{device:04x}");
         // Another block, which says nothing.
         fake.set(BLOCK + 0x20, 0x4e41_4843);
         assert_eq!(found.is_model(), None);
