@@ -33,8 +33,10 @@ pub(super) struct Upstream<'a> {
 enum State {
     /// Its errors are masked. The masks are those from before.
     Masked(Port, ErrorMasks),
-    /// They are not, and this is why.
-    Unmasked(String),
+    /// They are not: the port cannot be read or written.
+    Refused(String),
+    /// An earlier load has masked them, and they cannot be restored.
+    StillMasked(String),
 }
 
 impl<'a> Upstream<'a> {
@@ -53,24 +55,24 @@ impl<'a> Upstream<'a> {
         };
         let noted = restore_noted(sysfs, kept);
         let Some(address) = port.map_or_else(above, |port| Ok(Some(port)))? else { return noted.map(|_| None) };
-        let unmasked = |reason: String| Ok(Some(Upstream { kept, address, state: State::Unmasked(reason) }));
-        if let Err(failure) = noted {
-            return unmasked(failure.message().to_owned());
-        }
-        match masked(sysfs, address, kept) {
-            Ok(masked) => {
-                Ok(masked.map(|(port, before)| Upstream { kept, address, state: State::Masked(port, before) }))
-            }
-            Err(Refused::Port(error)) => unmasked(told(&error)),
-            Err(Refused::Journal(failure)) => Err(failure),
-        }
+        let state = match noted {
+            Err(failure) => State::StillMasked(failure.message().to_owned()),
+            Ok(_) => match masked(sysfs, address, kept) {
+                Ok(Some((port, before))) => State::Masked(port, before),
+                Ok(None) => return Ok(None),
+                Err(Refused::Port(error)) => State::Refused(told(&error)),
+                Err(Refused::Journal(failure)) => return Err(failure),
+            },
+        };
+        Ok(Some(Upstream { kept, address, state }))
     }
 
-    /// Returns why the errors are not masked.
+    /// Returns why this load does not mask the errors.
     pub(super) fn refusal(&self) -> Option<String> {
         match &self.state {
             State::Masked(..) => None,
-            State::Unmasked(reason) => Some(format!("errors of port {} are not masked: {reason}", self.address)),
+            State::Refused(reason) => Some(format!("errors of port {} are not masked: {reason}", self.address)),
+            State::StillMasked(reason) => Some(reason.clone()),
         }
     }
 
@@ -78,7 +80,7 @@ impl<'a> Upstream<'a> {
     pub(super) fn printed(&self) -> PortAbove {
         let reason = match &self.state {
             State::Masked(..) => None,
-            State::Unmasked(reason) => Some(reason.clone()),
+            State::Refused(reason) | State::StillMasked(reason) => Some(reason.clone()),
         };
         PortAbove { port: self.address.to_string(), masked: reason.is_none(), reason }
     }
