@@ -129,12 +129,12 @@ fn times_are_those_of_the_mocks_own_shell() {
 }
 
 /// Registers of the sequencer's block behind its capabilities, typed by hand from docs/registers.md: offset, value after a reset, and what a
-/// write of all-ones leaves. ABORT, the doorbells and INTERRUPT_ARM are write-only, ERROR and PENDING are cleared by ones.
+/// write of all-ones leaves (EAGER_LIMIT: EAGER_BYTES). ABORT, the doorbells and INTERRUPT_ARM are write-only, ERROR and PENDING are cleared by ones.
 const SEQUENCER: [(u64, u32, u32); 14] = [
     (0x100, 0, 1),
     (0x104, 1, 1),
     (0x108, 0, 0),
-    (0x10c, 16_384, 65_536),
+    (0x10c, 16_384, 16_384),
     (0x110, 0, 0),
     (0x114, 0, u32::MAX),
     (0x120, 0, 0),
@@ -173,7 +173,7 @@ fn every_register_of_the_sequencer_has_its_value_and_its_access() {
         // Header, GUID and capabilities are read-only, and what is reserved behind them is 0.
         let described = || (0..0x100).step_by(4).map(|offset| read(1, offset)).collect::<Vec<_>>();
         let before = described();
-        for (offset, value) in [(0x20, 0x5145_5346), (0x24, 0x0001_0007), (0x34, 1), (0x38, 4), (0x3c, 3), (0x18, 0)] {
+        for (offset, value) in [(0x20, 0x5145_5346), (0x24, 0x0001_0007), (0x34, 1), (0x38, 4), (0x3c, 3), (0x6c, 16_384), (0x18, 0)] {
             assert_eq!(read(1, offset), value, "{shell:?} {offset:#x}");
         }
         assert!(before[0xec / 4..].iter().all(|value| *value == 0));
@@ -184,14 +184,12 @@ fn every_register_of_the_sequencer_has_its_value_and_its_access() {
         for (offset, reset, _) in &all {
             assert_eq!(read(1, *offset), *reset, "{shell:?} {offset:#x} after a reset");
         }
-        // A wider access is two of the registers.
+        // A wider access is allowed for the header and its GUID; elsewhere AMD's bus makes two of it, and other cards do not answer.
+        let is_split = matches!(shell, Shell::AlveoXdma | Shell::AlveoBar4 | Shell::AlveoBypass);
         for offset in (0..0x140).step_by(8).filter(|offset| *offset != 0x118) {
-            let halves = [0, 4].map(|half| u64::from(read(1, offset + half)));
-            assert_eq!(
-                blocks[1].read_u64(start + offset).unwrap(),
-                halves[0] | halves[1] << 32,
-                "{shell:?} {offset:#x}"
-            );
+            let [low, high] = [0, 4].map(|half| u64::from(read(1, offset + half)));
+            let expected = if is_split || offset < 0x18 { low | high << 32 } else { u64::MAX };
+            assert_eq!(blocks[1].read_u64(start + offset).unwrap(), expected, "{shell:?} {offset:#x}");
         }
         for value in [u32::MAX, 0, 0x5a5a_5a5a] {
             (0..0x100).step_by(4).for_each(|offset| write(offset, value));
