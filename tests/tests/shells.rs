@@ -173,7 +173,9 @@ fn every_register_of_the_sequencer_has_its_value_and_its_access() {
         // Header, GUID and capabilities are read-only, and what is reserved behind them is 0.
         let described = || (0..0x100).step_by(4).map(|offset| read(1, offset)).collect::<Vec<_>>();
         let before = described();
-        for (offset, value) in [(0x20, 0x5145_5346), (0x24, 0x0001_0007), (0x34, 1), (0x38, 4), (0x3c, 3), (0x6c, 16_384), (0x18, 0)] {
+        for (offset, value) in
+            [(0x20, 0x5145_5346), (0x24, 0x0001_0007), (0x34, 1), (0x38, 4), (0x3c, 3), (0x6c, 16_384), (0x18, 0)]
+        {
             assert_eq!(read(1, offset), value, "{shell:?} {offset:#x}");
         }
         assert!(before[0xec / 4..].iter().all(|value| *value == 0));

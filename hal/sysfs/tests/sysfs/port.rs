@@ -137,7 +137,7 @@ proptest! {
         let mut bytes = fs::read(config(&tree)).unwrap();
         for (at, id, next) in links {
             let at = 0x100 + at * 4;
-            bytes[at..at + 4].copy_from_slice(&(next * 4 << 20 | 1 << 16 | id).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&(next << 22 | 1 << 16 | id).to_le_bytes());
         }
         for (at, value) in changes {
             bytes[at] = value;
