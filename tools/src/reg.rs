@@ -159,12 +159,13 @@ mod tests {
     fn a_card_says_itself_that_it_is_a_model() {
         let opened = |text| Selector::parse(text).unwrap().open().unwrap().functions;
         for (text, is_said) in [
-            ("mock:optweb:1", true),
-            ("mock:alveo-xdma:1", true),
-            ("mock:s10-dfl:1", true),
-            ("mock:s10-pac:1", true),
+            ("mock:optweb:2", true),
+            ("mock:alveo-xdma:2", true),
+            ("mock:s10-dfl:2", true),
+            ("mock:s10-pac:2", true),
             // No sequencer, and no channels.
-            ("mock:s10-dfl:1/0.control", false),
+            ("mock:alveo-xdma:1", false),
+            ("mock:s10-dfl:2/0.control", false),
         ] {
             let functions = opened(text);
             assert_eq!(is_mock(Kind::Vfio, &functions[0]), is_said, "{text}");
