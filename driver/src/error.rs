@@ -238,7 +238,8 @@ pub enum Error {
         /// Why.
         health: Health,
     },
-    /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error).
+    /// The DMA engine that moves data to and from the card has failed: an [`xdma::Error`](crate::xdma::Error) or a
+    /// [`msgdma::Error`](crate::msgdma::Error).
     #[error("The card's DMA engine failed")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The control function of the card has failed: a [`dfl::Error`](crate::dfl::Error).

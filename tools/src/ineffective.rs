@@ -74,6 +74,7 @@ fn rules(cli: &Cli) -> Rules {
             let mut rules = no_cards("SELECTOR selects the card");
             if card.starts_with("mock:") {
                 rules.push(("state_dir", "mock cards end with the command".to_owned()));
+                rules.push(("port", "a mock card in this process has no port above it".to_owned()));
             }
             rules
         }

@@ -1,8 +1,8 @@
 //! `fpgactl reg`: reads or writes a register of a card.
 
-use fpga_driver::find_sequencer;
+use fpga_driver::{channel, find_sequencer};
 use fpga_hal::{BarIndex, Function, Window};
-use fpga_regs::{Access, Register, pci, sequencer};
+use fpga_regs::{Access, Register, sequencer};
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -68,8 +68,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         schema: "fpgactl.reg/1",
         selector: without_node(&arguments.card).to_owned(),
         kind: selector.kind().name(),
-        mock: selector.kind() == Kind::Mock
-            || (function.identity().vendor, function.identity().device) == (pci::VENDOR, pci::DEVICE),
+        mock: is_mock(selector.kind(), function),
         node: selector.nodes().first().copied().unwrap_or(0),
         register: found.name,
         bar: found.bar.index(),
@@ -78,6 +77,13 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         value,
     };
     if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+}
+
+/// Returns whether the card is a model. Its sequencer or its channels say so; other functions say nothing, and no socket leads to hardware.
+fn is_mock(kind: Kind, function: &Function) -> bool {
+    let sequencer = || find_sequencer(function).ok().and_then(|block| block.is_model());
+    let said = || sequencer().or_else(|| channel::is_model(function));
+    kind == Kind::Mock || said().unwrap_or(kind != Kind::Vfio)
 }
 
 fn text(printed: &Printed) -> String {
@@ -147,6 +153,27 @@ fn find_by_name(text: &str) -> Option<(u32, &'static Register)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As if the functions were on the kernel's VFIO, and on sockets.
+    #[test]
+    fn a_card_says_itself_that_it_is_a_model() {
+        let opened = |text| Selector::parse(text).unwrap().open().unwrap().functions;
+        for (text, is_said) in [
+            ("mock:optweb:2", true),
+            ("mock:alveo-xdma:2", true),
+            ("mock:s10-dfl:2", true),
+            ("mock:s10-pac:2", true),
+            // No sequencer, and no channels.
+            ("mock:alveo-xdma:1", false),
+            ("mock:s10-dfl:2/0.control", false),
+        ] {
+            let functions = opened(text);
+            assert_eq!(is_mock(Kind::Vfio, &functions[0]), is_said, "{text}");
+            assert!(is_mock(Kind::VfioUser, &functions[0]) && is_mock(Kind::Mock, &functions[0]), "{text}");
+        }
+        let channels = Selector::parse("mock:circus:2x2").unwrap().open_channel_cards().unwrap();
+        assert!(is_mock(Kind::Vfio, &channels[0]));
+    }
 
     #[test]
     fn registers_are_found_by_name_and_offset() {

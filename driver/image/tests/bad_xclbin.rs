@@ -125,6 +125,17 @@ fn what_is_legal_is_read() {
     let file = with(PLAIN, offset_of(PLAIN, 4), &[1; 16]);
     let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!() };
     assert_eq!(xclbin.bitstream, None);
+    // A section without a name.
+    let file = with(PLAIN, entry(0) + 4, &[0; 16]);
+    let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!() };
+    assert_eq!(xclbin.sections[0].name, "");
+    // Bytes behind the last section, that the header counts: a description in JSON, as tools of AMD append it, and what nobody knows.
+    for behind in [&b"XCLBIN_MIRROR_DATA_START{}XCLBIN_MIRROR_DATA_END"[..], &[0xff; 5]] {
+        let length = (PLAIN.len() + behind.len()) as u64;
+        let file = with(&[PLAIN, behind].concat(), 304, &length.to_le_bytes());
+        let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!("{behind:?}") };
+        assert_eq!(xclbin.sections.len(), 8);
+    }
     // Sections without bytes may be said to be anywhere.
     let empty = with(&with(PLAIN, entry(4) + 24, &u64::MAX.to_le_bytes()), entry(4) + 32, &[0; 8]);
     assert!(Image::parse(&empty).is_ok());

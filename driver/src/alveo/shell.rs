@@ -27,7 +27,7 @@ impl Shell {
     pub(super) fn find(function: &Function) -> Result<Self> {
         let name = function.identity().name.clone();
         let board = board::of(function).map_err(CardError::from)?;
-        let none = |looked| Error::NoShell { name: name.clone(), looked };
+        let none = |looked| Error::NoShell { name: name.clone(), looked: board::with_foreign_shell(function, looked) };
         let found = Shell { function: function.clone(), board };
         let Some(list) = board.block(BlockKind::FeatureList) else { return Ok(found) };
         if !xdma::has_engine(function)? {

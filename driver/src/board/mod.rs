@@ -38,10 +38,12 @@ mod description;
 mod error;
 mod feed;
 mod file;
+mod foreign;
 mod known;
 
 pub use block::{Basis, Block, BlockKind, Rings};
 pub use description::{Board, BoardFunction, Ids, Role};
 pub use error::{BoardError, WrongBoard};
 pub use feed::Feed;
+pub(crate) use foreign::with_foreign_shell;
 pub use known::{AlreadyUsed, built_in, of, passed_over, use_boards};

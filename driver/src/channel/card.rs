@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cmdseq::routing::Torus;
 use fpga_hal::{Claim, Domain, Function, Interrupt, InterruptKind};
-use fpga_regs::bits::ChannelStatus;
+use fpga_regs::bits::{ChannelFeatures, ChannelStatus};
 use fpga_regs::channel::{self as registers, end, slot};
 use fpga_regs::feature_list::CHANNEL_GUID;
 
@@ -44,6 +44,14 @@ pub(super) struct Limits {
     pub(super) word_bytes: u32,
     pub(super) slot_bytes: u32,
     pub(super) slots: u32,
+}
+
+/// Returns whether the channels of a function say that they are a model in software. Takes nothing into use. `None`: it has no channels,
+/// or does not answer.
+pub fn is_model(function: &Function) -> Option<bool> {
+    let block = ListedBlock::find(function, &KIND).ok()?;
+    let features = block.read_present(registers::FEATURES).ok()?;
+    Some(ChannelFeatures::from_bits_retain(features).contains(ChannelFeatures::MODEL))
 }
 
 /// One card with a channel block, held by this process.

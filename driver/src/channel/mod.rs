@@ -46,6 +46,7 @@ mod network;
 mod reader;
 mod writer;
 
+pub use card::is_model;
 pub use end::Settings;
 pub use error::{Error, Result};
 pub use network::{Losses, Network};

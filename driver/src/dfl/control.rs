@@ -167,6 +167,15 @@ impl Control {
         self.port()?.is_held()
     }
 
+    /// Returns the GUID of the accelerator, if this function reaches it: on cards with virtual functions those do. `None` also while the port
+    /// holds it in reset.
+    pub fn accelerator(&self) -> Result<Option<u128>> {
+        feature_list::accelerator(&self.function).map_err(|error| match error {
+            feature_list::Error::List(looked) => Error::NoControl { name: self.name(), looked },
+            feature_list::Error::Bus(error) => bus_error(&self.name(), error).into(),
+        })
+    }
+
     /// Resets the accelerator, and releases it.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use fpga_hal::{BarIndex, Function, config};
 use fpga_regs::dfl::{fme, port};
-use fpga_regs::feature_list::{TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
+use fpga_regs::feature_list::{TYPE_AFU, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
 
 use crate::board::{self, BlockKind, BoardFunction};
 use crate::feature_list::error::Error;
@@ -59,6 +59,23 @@ pub(crate) fn places_with_accelerators(function: &Function, board: &BoardFunctio
         }
     }
     Ok(places)
+}
+
+/// Returns the GUID of the first accelerator that a function reaches behind its ports. `None`: it reaches none, or the port holds it in
+/// reset.
+///
+/// # Errors
+/// As [`places`].
+pub(crate) fn accelerator(function: &Function) -> Result<Option<u128>, Error> {
+    let board = board::of(function).map_err(|wrong| Error::List(wrong.why))?;
+    for Place { bar, offset } in places_with_accelerators(function, board)? {
+        match Walk::new(&function.window(bar)?, offset).next() {
+            Some(Ok(feature)) if feature.kind == TYPE_AFU => return Ok(feature.guid),
+            Some(Err(Error::Bus(error))) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the offset of Intel's capability.

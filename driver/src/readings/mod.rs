@@ -21,12 +21,13 @@
 mod pcie;
 mod reading;
 pub(crate) mod sensors;
+mod update;
 
 pub use fpga_regs::sensor::Unit;
 pub use reading::{Reading, Value};
 
 use fpga_hal::Function;
-use fpga_regs::dfl::board::{SENSORS, SYSTEM};
+use fpga_regs::dfl::board::{SENSORS, SYSTEM, UPDATE};
 
 use crate::alveo::{self, Cms};
 use crate::dfl::{self, Control};
@@ -113,6 +114,10 @@ impl Readings {
                 // The others would not answer either, and each would be waited for.
                 Err(error) => return self.failures.push(("board", error.into())),
             }
+        }
+        match board.read(SYSTEM + UPDATE) {
+            Ok(state) => self.board.push(("flash update (RSU)", update::state(state))),
+            Err(error) => self.failures.push(("board", error.into())),
         }
     }
 

@@ -40,6 +40,16 @@ pub struct Found {
     pub start: u64,
 }
 
+impl Found {
+    /// Returns whether the sequencer says that it is a model in software. `None`: no sequencer answers there.
+    pub fn is_model(&self) -> Option<bool> {
+        let read = |register: u32| self.list.read_u32(self.offset + u64::from(register)).ok();
+        let is_there = read(registers::MAGIC)? == registers::MAGIC_VALUE;
+        let features = Features::from_bits_retain(read(registers::FEATURES)?);
+        is_there.then(|| features.contains(Features::MODEL))
+    }
+}
+
 /// Finds the sequencer of a function: where its board file has it, or else in its [feature lists](crate::feature_list::places), and in the
 /// accelerators' behind the ports.
 ///
@@ -63,8 +73,9 @@ pub(crate) fn find_on(function: &Function, board: &BoardFunction) -> Result<Foun
         let list = window.slice(block.offset, rest).map_err(|error| bus_error(name, error))?;
         return Ok(Found { bar: block.bar, list, offset: 0, start: block.offset });
     }
+    let none = |looked| Error::NoSequencer { name: name.clone(), looked: board::with_foreign_shell(function, looked) };
     let refused = |error| match error {
-        feature_list::Error::List(looked) => Error::NoSequencer { name: name.clone(), looked },
+        feature_list::Error::List(looked) => none(looked),
         feature_list::Error::Bus(error) => bus_error(name, error),
     };
     let mut looked = Vec::new();
@@ -84,7 +95,7 @@ pub(crate) fn find_on(function: &Function, board: &BoardFunction) -> Result<Foun
             each.collect::<Vec<_>>().join("; ")
         }
     };
-    Err(Error::NoSequencer { name: name.clone(), looked })
+    Err(none(looked))
 }
 
 /// The description that a card gives in its registers.

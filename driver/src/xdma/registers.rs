@@ -47,7 +47,10 @@ impl Registers {
             }
             let first = registers.window.read_u32(0).map_err(|error| registers.bus(error))?;
             looked.push(match first >> 16 {
-                QDMA => format!("BAR{} is that of AMD's QDMA, which this driver does not drive", index.index()),
+                QDMA => format!(
+                    "BAR{} is that of AMD's QDMA, which this driver does not drive (use AMD's, qdma-pf)",
+                    index.index()
+                ),
                 _ => {
                     format!("BAR{} reads {:#010x} at 0x2000 and {:#010x} at 0x3000", index.index(), found[0], found[1])
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fpga_driver::alveo::Loader;
 use fpga_driver::xdma::{Completion, Engine};
 use fpga_driver::{Card, Error, find_sequencer};
 
@@ -292,7 +293,13 @@ fn a_model_says_so_and_its_ids_do_not() {
         let fake = Fake::new(4);
         fake.identify(0x1234, device);
         fake.set(BLOCK + 0x2c, 0x8000_050b | u32::from(is_mock) << 18);
-        assert_eq!(fake.open().unwrap().is_mock(), is_mock, "{device:04x}");
+        let function = fake.function();
+        let found = find_sequencer(&function).unwrap();
+        assert_eq!(found.is_model(), Some(is_mock), "{device:04x}");
+        assert_eq!(Card::open(function).unwrap().is_mock(), is_mock, "{device:04x}");
+        // Another block, which says nothing.
+        fake.set(BLOCK + 0x20, 0x4e41_4843);
+        assert_eq!(found.is_model(), None);
     }
 }
 
@@ -351,5 +358,30 @@ fn a_shell_with_qdma_is_refused_by_name() {
     let refusal = || Engine::open(fake.function(), Completion::Poll).unwrap_err().to_string();
     assert!(refusal().contains("BAR0 reads 0x00000000 at 0x2000"), "{}", refusal());
     fake.set(0, 0x1fd3_0000);
-    assert!(refusal().contains("BAR0 is that of AMD's QDMA, which this driver does not drive"), "{}", refusal());
+    assert!(refusal().contains("BAR0 is that of AMD's QDMA, which this driver does not drive (use"), "{}", refusal());
+}
+
+/// Cards with XRT's shell are not this driver's, and the ids say whose they are.
+#[test]
+fn a_shell_of_xrt_is_refused_by_name_before_anything_is_written() {
+    for (device, is_xrt) in
+        [(0x5000, true), (0x500d, true), (0x5021, true), (0xd00c, true), (0x4fff, false), (0x903f, false)]
+    {
+        let fake = Fake::new(4);
+        fake.identify(0x10ee, device);
+        // No feature list.
+        fake.set(0, 0);
+        fake.set(4, 0);
+        let function = fake.function();
+        fake.counts();
+        for refusal in [
+            find_sequencer(&function).unwrap_err().to_string(),
+            Card::open(function.clone()).unwrap_err().to_string(),
+            Loader::open(function.clone()).unwrap_err().to_string(),
+        ] {
+            let names = refusal.ends_with("it has AMD's shell for XRT: use and program it with XRT (xocl, xbmgmt)");
+            assert_eq!(names, is_xrt, "{device:04x}: {refusal}");
+        }
+        assert_eq!(fake.counts().1, 0, "writes");
+    }
 }

@@ -1,7 +1,7 @@
 //! PCI functions as the kernel shows them in sysfs, and binding them to drivers.
 //!
 //! Nothing here opens a device. Everything is read from `/sys` and `/proc`, and only [`bind`](Sysfs::bind),
-//! [`unbind`](Sysfs::unbind) and [`reset`](Sysfs::reset) write. All paths lie below a root directory, which tests replace.
+//! [`unbind`](Sysfs::unbind), [`reset`](Sysfs::reset) and a [`Port`] write. All paths lie below a root directory, which tests replace.
 //! Files may hold anything. A value that cannot be read or parsed is `None` in the result, and `unread` has the reason.
 //!
 //! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`, `sysfs-bus-pci-devices-aer_stats`, and
@@ -32,6 +32,7 @@ mod iommu;
 mod listing;
 mod owner;
 mod parse;
+mod port;
 mod root;
 mod turn;
 mod usage;
@@ -48,5 +49,6 @@ pub use iommu::{IommuMaker, MachineIommu};
 pub use listing::{Listing, reset_by};
 pub use owner::{Owners, Process};
 pub use parse::parsers;
+pub use port::{ErrorMasks, Port, PortError};
 pub use root::Sysfs;
 pub use usage::Use;

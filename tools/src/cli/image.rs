@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use fpga_hal::PciAddress;
 
+use crate::address;
 use crate::exit::{Failure, Result};
 
 #[derive(Debug, Subcommand)]
@@ -43,6 +45,11 @@ pub(crate) struct ImageLoad {
     /// Load a file that does not say which interface it is made for
     #[arg(long)]
     pub(crate) unchecked: bool,
+
+    /// PCI address of the port above the card, whose errors are masked meanwhile
+    /// [default: the port that sysfs shows above a PCI function]
+    #[arg(long, value_name = "ADDRESS", value_parser = address::parse)]
+    pub(crate) port: Option<PciAddress>,
 
     #[command(flatten)]
     pub(crate) state: StateDirectory,

@@ -8,7 +8,7 @@ use fpga_driver::dfl::{self, Control};
 use fpga_image::{Image, Uuid};
 use fpga_select::Selector;
 
-use crate::exit::{Failure, Result};
+use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::progress;
 
@@ -126,6 +126,27 @@ impl ImageCard {
         };
         bar.finish_and_clear();
         loaded
+    }
+
+    /// Makes sure that the card holds what the image says, as far as the card tells.
+    pub(super) fn check_loaded(&self, image: &Image<'_>) -> Result<()> {
+        let (holds, named) = match (&self.region, image) {
+            // Cards with virtual functions show the accelerator there alone.
+            (Region::Intel(control), Image::Gbs(gbs)) => {
+                (control.accelerator()?, gbs.accelerators.iter().map(|one| one.guid).collect::<Vec<_>>())
+            }
+            (Region::Alveo(loader), Image::Xclbin(xclbin)) => {
+                (loader.logic()?, xclbin.partition.iter().filter_map(|partition| partition.logic).collect())
+            }
+            _ => return Ok(()),
+        };
+        let Some(holds) = holds.map(Uuid::from_u128) else { return Ok(()) };
+        if named.is_empty() || named.contains(&holds) {
+            return Ok(());
+        }
+        let named: Vec<String> = named.iter().map(Uuid::to_string).collect();
+        let what = format!("the card holds {holds} now; the file names {}", named.join(", "));
+        Err(Failure::new(Exit::Failed, what))
     }
 
     /// Returns what an image that was just loaded has brought, for people.

@@ -11,9 +11,10 @@ use crate::cli::{Cli, ImageLoad};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
+use crate::image::upstream::{PortAbove, Upstream};
 use crate::image::{parse, read};
 use crate::interrupt::Interrupt;
-use crate::{cards, output, size};
+use crate::{cards, functions, output, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -26,6 +27,8 @@ pub(crate) struct Printed<'a> {
     accelerators: Vec<String>,
     bytes: u64,
     seconds: f64,
+    /// The port above the card; null if there is none, or it reports no errors.
+    upstream: Option<PortAbove>,
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
@@ -36,26 +39,36 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     let mut card = ImageCard::open(&selector, &arguments.card)?;
     let bitstream = card.checked(&arguments.file, &image, arguments.unchecked)?;
     let kept = Kept::of(&selector, &arguments.state)?;
+    let mut upstream = None;
     if let Some(kept) = &kept {
-        let note = |is_so: bool, text: &str| {
-            if is_so && !cli.json {
-                eprintln!("note: {text}")
+        let note = |text: &str| {
+            if !cli.json {
+                eprintln!("note: {text}");
             }
         };
-        note(kept.pending()?.is_some(), "an earlier load of this card was killed; this one replaces it");
-        let unknown =
-            "no earlier image of this card is kept: if this load fails, the card is left without an accelerator";
-        note(kept.good()?.is_none(), unknown);
-        let unmasked = "the bridge above the card is not this user's: it reports errors of the card as usual meanwhile";
-        note(selector.kind() == Kind::Vfio, unmasked);
-        kept.begin(&data)?;
+        if kept.pending()?.is_some() {
+            note("an earlier load of this card was killed; this one replaces it");
+        }
+        if kept.good()?.is_none() {
+            note("no earlier image of this card is kept: if this load fails, the card is left without an accelerator");
+        }
+        upstream = Upstream::mask(&functions::sysfs(cli), &selector, arguments.port, kept)?;
+        if let Some(reason) = upstream.as_ref().and_then(Upstream::refusal) {
+            note(&reason);
+        }
+        if let Err(failure) = kept.begin(&data) {
+            return unmask(upstream, Err(failure));
+        }
     }
+    let port = upstream.as_ref().map(Upstream::printed);
     let began = Instant::now();
-    if let Err(failure) = card.load(bitstream, "loading", &interrupt) {
-        return Err(roll_back(&mut card, kept.as_ref(), failure));
-    }
+    let loaded = card.load(bitstream, "loading", &interrupt).and_then(|()| card.check_loaded(&image));
     let seconds = began.elapsed().as_secs_f64();
-    kept.as_ref().map_or(Ok(()), Kept::succeeded)?;
+    let loaded = match loaded {
+        Ok(()) => kept.as_ref().map_or(Ok(()), Kept::succeeded),
+        Err(failure) => Err(roll_back(&mut card, kept.as_ref(), failure)),
+    };
+    unmask(upstream, loaded)?;
     let printed = Printed {
         schema: "fpgactl.image-load/1",
         selector: &arguments.card,
@@ -66,11 +79,21 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         accelerators: card.accelerators(&image)?,
         bytes: bitstream.len() as u64,
         seconds,
+        upstream: port,
     };
     if cli.json {
         return output::json(&printed);
     }
     output::write(text(&printed, selector.kind()).as_bytes())
+}
+
+/// Restores the masks of the port above, however the load has ended.
+pub(super) fn unmask<T>(upstream: Option<Upstream<'_>>, loaded: Result<T>) -> Result<T> {
+    match (loaded, upstream.map_or(Ok(()), Upstream::restore)) {
+        (loaded, Ok(())) => loaded,
+        (Ok(_), Err(failure)) => Err(failure.about("the image is loaded, but")),
+        (Err(failure), Err(also)) => Err(failure.with_help(also.message())),
+    }
 }
 
 /// Loads the image that was there before. Returns the failure, with what the card holds now.
@@ -110,6 +133,7 @@ pub(super) fn load_kept(
     let image = parse(path, data)?;
     let bitstream = card.checked(path, &image, true)?;
     card.load(bitstream, what, interrupt)?;
+    card.check_loaded(&image)?;
     Ok(named(path, &card.accelerators(&image)?))
 }
 

@@ -6,6 +6,7 @@ mod kept;
 pub(crate) mod load;
 pub(crate) mod mock;
 pub(crate) mod recover;
+mod upstream;
 
 use std::io::Read as _;
 use std::path::Path;

@@ -8,9 +8,10 @@ use crate::cli::{Cli, ImageRecover};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::load::{load_kept, restore};
+use crate::image::load::{load_kept, restore, unmask};
+use crate::image::upstream::{Upstream, restore_noted};
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::{functions, output};
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
@@ -32,6 +33,8 @@ pub(crate) struct Printed<'a> {
     done: Done,
     /// What is loaded now; null if nothing was done.
     image: Option<String>,
+    /// The port whose masks the killed load had not restored; null if there is none.
+    unmasked: Option<String>,
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
@@ -43,15 +46,23 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
             arguments.card
         )));
     };
+    let sysfs = functions::sysfs(cli);
+    // Whatever becomes of the masks, the image comes first.
+    let noted = restore_noted(&sysfs, &kept);
     let (done, image) = match kept.pending()? {
         None => (Done::Nothing, None),
         Some(data) => {
             let mut card = ImageCard::open(&selector, &arguments.card)?;
-            complete(&mut card, &kept, &data, &interrupt)?
+            let upstream = match &noted {
+                Ok(port) => Upstream::mask(&sysfs, &selector, *port, &kept)?,
+                Err(_) => None,
+            };
+            unmask(upstream, complete(&mut card, &kept, &data, &interrupt))?
         }
     };
+    let unmasked = noted?.map(|port| port.to_string());
     let (schema, kind) = ("fpgactl.image-recover/1", selector.kind().name());
-    let printed = Printed { schema, selector: &arguments.card, kind, done, image };
+    let printed = Printed { schema, selector: &arguments.card, kind, done, image, unmasked };
     if cli.json {
         return output::json(&printed);
     }
@@ -61,7 +72,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
         Done::Completed => format!("completed: {image}"),
         Done::Undone => format!("undone: {image}"),
     };
-    output::write(format!("{}: {text}\n", arguments.card).as_bytes())
+    let masks = printed.unmasked.map_or_else(String::new, |port| format!("; masks of port {port} restored"));
+    output::write(format!("{}: {text}{masks}\n", arguments.card).as_bytes())
 }
 
 /// Loads the new image, or else the one before.

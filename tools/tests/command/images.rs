@@ -9,17 +9,24 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::served::Served;
+use crate::tree::Tree;
 use crate::{command, json, run, stdout};
 
 /// GUID of the card with a sequencer, and of an accelerator that the model does not have.
 const CARD: &str = "6fe0a4a1-5a0c-4d0e-9a57-7f1f4f8b2c10";
 const OTHER: &str = "56e203e9-864f-49a7-b94b-12284c31e02b";
+/// The port of `hal/sysfs/tests/trees/port.txt`; its masks of uncorrectable and correctable errors, typed by hand.
+const PORT: &str = "0000:3a:00.0";
+const MASKS: [u32; 2] = [0x0040_0000, 0xe000];
+const ALL: [u32; 2] = [u32::MAX; 2];
 
 /// A served card, images for it, and a place to keep them.
 struct Bench {
     served: Served,
     folder: TempDir,
     is_alveo: bool,
+    /// A machine with a port above the card.
+    machine: Option<Tree>,
 }
 
 impl Bench {
@@ -33,7 +40,32 @@ impl Bench {
     }
 
     fn of(selector: &str, is_alveo: bool) -> Self {
-        Bench { served: Served::new(&[selector]), folder: tempfile::tempdir().unwrap(), is_alveo }
+        Bench { served: Served::new(&[selector]), folder: tempfile::tempdir().unwrap(), is_alveo, machine: None }
+    }
+
+    /// The same, below a port.
+    fn below_port(self) -> Self {
+        Bench { machine: Some(Tree::new(&["machine", "port"])), ..self }
+    }
+
+    /// Configuration space of the port.
+    fn config(&self) -> PathBuf {
+        self.machine.as_ref().unwrap().path("sys/bus/pci/devices").join(PORT).join("config")
+    }
+
+    /// What the port has as masks now.
+    fn masks(&self) -> [u32; 2] {
+        let config = fs::read(self.config()).unwrap();
+        [0x150, 0x15c].map(|at| u32::from_le_bytes(config[at..at + 4].try_into().unwrap()))
+    }
+
+    /// Writes masks, as a killed load leaves them.
+    fn set_masks(&self, masks: [u32; 2]) {
+        let mut config = fs::read(self.config()).unwrap();
+        for (at, mask) in [0x150, 0x15c].into_iter().zip(masks) {
+            config[at..at + 4].copy_from_slice(&mask.to_le_bytes());
+        }
+        fs::write(self.config(), config).unwrap();
     }
 
     /// The function of card 0 that takes images.
@@ -56,7 +88,12 @@ impl Bench {
     fn words<'a>(&'a self, words: &[&'a str], control: &'a str) -> Vec<&'a str> {
         let unchecked = self.is_alveo && words[0] == "load";
         let unchecked = if unchecked { &["--unchecked"][..] } else { &[] };
-        [&["image"], words, &[control, "--state-dir", self.folder.path().to_str().unwrap()], unchecked].concat()
+        let port = if words[0] == "load" { &["--port", PORT][..] } else { &[] };
+        let machine = self.machine.iter().flat_map(|tree| {
+            ["--sysfs-root", tree.root().to_str().unwrap()].iter().chain(port).copied().collect::<Vec<_>>()
+        });
+        let known = [&["image"], words, &[control, "--state-dir", self.folder.path().to_str().unwrap()], unchecked];
+        known.concat().into_iter().chain(machine).collect()
     }
 
     fn load(&self, image: &Path) -> Output {
@@ -115,6 +152,26 @@ fn a_card_without_ofs_takes_images_on_its_only_function() {
     assert_eq!((register["bar"].as_u64(), register["offset"].as_u64()), (Some(2), Some(0x4_1020)));
 }
 
+/// The file says one accelerator, its bitstream brings another.
+#[test]
+fn an_image_that_brings_something_else_is_rolled_back() {
+    let bench = Bench::of("mock:s10-pac:2", false);
+    let card = bench.served.card(0);
+    let good = bench.image(CARD, "4KiB");
+    json(&bench.words(&["load", good.to_str().unwrap()], &card));
+    let lying = bench.path("lying.gbs");
+    let mut file = fs::read(bench.image(OTHER, "4KiB")).unwrap();
+    let place = file.windows(36).position(|bytes| bytes == OTHER.as_bytes()).unwrap();
+    file[place..place + 8].copy_from_slice(b"ffffffff");
+    fs::write(&lying, file).unwrap();
+    let (code, text) = failed(&run(&bench.words(&["load", lying.to_str().unwrap()], &card)));
+    let expected = format!("the card holds {OTHER} now; the file names ffffffff{}", &OTHER[8..]);
+    assert!(code == 1 && text.contains(&expected), "{code}: {text}");
+    assert!(text.ends_with(&format!("rolled back to accelerator {CARD}\n")), "{text}");
+    assert_eq!(json(&bench.words(&["recover"], &card))["done"], "nothing");
+    assert_eq!(json(&["reg", &card, "MAGIC"])["register"], "MAGIC");
+}
+
 #[test]
 fn an_image_replaces_the_accelerator_and_its_return_brings_it_back() {
     let bench = Bench::new();
@@ -163,13 +220,14 @@ fn a_load_that_fails_is_rolled_back() {
 
 #[test]
 fn an_interrupted_load_is_rolled_back() {
-    let bench = Bench::new();
+    let bench = Bench::new().below_port();
     bench.loads(&bench.image(CARD, "64KiB"));
     let long = bench.image(OTHER, "16MiB");
     let control = bench.served.control(0);
     let words = bench.words(&["load", long.to_str().unwrap()], &control);
     let mut child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     await_pending(&bench, &mut child);
+    assert_eq!(bench.masks(), ALL);
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let (code, text) = failed(&child.wait_with_output().unwrap());
@@ -179,6 +237,7 @@ fn an_interrupted_load_is_rolled_back() {
         "{text}"
     );
     assert_eq!(bench.loaded(), beginning(CARD));
+    assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false));
 }
 
 /// Waits until a load has noted that it begins, or has ended.
@@ -194,12 +253,12 @@ fn await_pending(bench: &Bench, load: &mut Child) {
 /// says which.
 #[test]
 fn a_killed_load_is_completed_or_undone() {
-    kill_loads(&Bench::new());
+    kill_loads(&Bench::new().below_port());
 }
 
 #[test]
 fn a_killed_load_of_an_alveo_card_is_completed_or_undone() {
-    kill_loads(&Bench::alveo());
+    kill_loads(&Bench::alveo().below_port());
 }
 
 fn kill_loads(bench: &Bench) {
@@ -212,6 +271,7 @@ fn kill_loads(bench: &Bench) {
     let whole = began.elapsed();
     let mut current = CARD;
     let mut outcomes = [0; 3];
+    let mut masked = 0;
     for point in 0..points {
         let (guid, image) = &images[(point + 1) % 2];
         let target = bench.target();
@@ -229,8 +289,15 @@ fn kill_loads(bench: &Bench) {
         thread::sleep(whole * place as u32 / points as u32);
         let _ = child.kill();
         let was_killed = child.wait().unwrap().code().is_none();
+        // Either may have been written.
+        let is_noted = bench.kept("masks").exists();
+        masked += u32::from(bench.masks() == ALL);
+        assert!(is_noted || bench.masks() == MASKS, "point {point}: {:x?}", bench.masks());
         // The server may take a moment to see that its client is gone.
         let recovered = bench.recover();
+        assert_eq!(bench.masks(), MASKS, "point {point}: {recovered}");
+        assert_eq!(recovered["unmasked"].as_str(), is_noted.then_some(PORT), "point {point}: {recovered}");
+        assert!(!bench.kept("masks").exists(), "point {point}");
         match recovered["done"].as_str().unwrap() {
             "nothing" if was_killed => outcomes[0] += 1,
             "nothing" => (current, outcomes[0]) = (guid, outcomes[0] + 1),
@@ -248,7 +315,118 @@ fn kill_loads(bench: &Bench) {
         assert_eq!(loaded, beginning(current), "point {point}: {recovered}");
     }
     println!("{points} points: {} not begun or done, {} completed, {} undone", outcomes[0], outcomes[1], outcomes[2]);
-    assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
+    println!("killed with masked errors of the port: {masked}");
+    assert!(outcomes[0] > 0 && outcomes[1] > 0 && masked > 0, "{outcomes:?}, {masked} masked");
+}
+
+#[test]
+fn errors_of_the_port_above_are_masked_during_a_load_and_restored_however_it_ends() {
+    let bench = Bench::new().below_port();
+    let image = bench.image(CARD, "64KiB");
+    let before = fs::read(bench.config()).unwrap();
+    let loaded = bench.loads(&image);
+    assert_eq!((loaded["upstream"]["port"].as_str(), loaded["upstream"]["masked"].as_bool()), (Some(PORT), Some(true)));
+    assert!(loaded["upstream"]["reason"].is_null());
+    assert_eq!(fs::read(bench.config()).unwrap(), before);
+    // A load that fails, and is rolled back.
+    let mut damaged = fs::read(&image).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    let bad = bench.path("bad.gbs");
+    fs::write(&bad, damaged).unwrap();
+    let (code, text) = failed(&bench.load(&bad));
+    assert!(code == 1 && text.contains("rolled back"), "{code}: {text}");
+    assert_eq!((fs::read(bench.config()).unwrap(), bench.kept("masks").exists()), (before, false));
+    // Without a port, nothing is said.
+    let alone = Bench { machine: None, ..bench };
+    assert!(alone.loads(&image)["upstream"].is_null());
+}
+
+#[test]
+fn masks_that_a_killed_load_left_are_restored_by_the_next() {
+    let bench = Bench::new().below_port();
+    let image = bench.image(CARD, "4KiB");
+    bench.loads(&image);
+    // As if a load had been killed with its errors masked.
+    let boot = bench.machine.as_ref().unwrap().path("proc/sys/kernel/random/boot_id");
+    fs::create_dir_all(boot.parent().unwrap()).unwrap();
+    fs::write(&boot, "one\n").unwrap();
+    let note = format!(r#"{{"port":"{PORT}","uncorrectable":{},"correctable":{},"boot":"one"}}"#, MASKS[0], MASKS[1]);
+    let plant = |masks| {
+        fs::write(bench.kept("masks"), &note).unwrap();
+        bench.set_masks(masks);
+    };
+    for masks in [ALL, [u32::MAX, MASKS[1]], MASKS] {
+        plant(masks);
+        assert_eq!(bench.loads(&image)["upstream"]["masked"], true);
+        assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false), "{masks:x?}");
+        plant(masks);
+        let recovered = bench.recover();
+        assert_eq!((recovered["done"].as_str(), recovered["unmasked"].as_str()), (Some("nothing"), Some(PORT)));
+        assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false), "{masks:x?}");
+    }
+    // The machine was started since: the masks are whoever's.
+    plant([1, 2]);
+    fs::write(&boot, "two\n").unwrap();
+    assert!(bench.recover()["unmasked"].is_null());
+    assert_eq!((bench.masks(), bench.kept("masks").exists()), ([1, 2], false));
+    fs::write(&boot, "one\n").unwrap();
+    // The port does not let them be restored: `recover` says so, and does so once it can.
+    plant(ALL);
+    let config = fs::read(bench.config()).unwrap();
+    fs::write(bench.config(), &config[..64]).unwrap();
+    let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("errors of port 0000:3a:00.0 are still masked: the kernel shows 64 bytes"), "{text}");
+    assert!(text.ends_with("use `fpgactl image recover` as root\n"), "{text}");
+    let (code, text) = failed(&bench.load(&image));
+    assert!(code == 0 && text.matches("still masked").count() == 1, "{code}: {text}");
+    fs::write(bench.config(), config).unwrap();
+    assert_eq!(bench.recover()["unmasked"], PORT);
+    assert_eq!(bench.masks(), MASKS);
+    // A note that nobody wrote.
+    for note in ["", "{}", r#"{"port":"3a","uncorrectable":1,"correctable":1,"boot":"one"}"#] {
+        fs::write(bench.kept("masks"), note).unwrap();
+        let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
+        assert_eq!(code, 7, "{note}: {text}");
+    }
+    assert_eq!(bench.masks(), MASKS);
+}
+
+#[test]
+fn a_port_that_cannot_be_masked_is_told_once_and_the_load_goes_on() {
+    let mut bench = Bench::new().below_port();
+    let image = bench.image(CARD, "4KiB");
+    bench.loads(&image);
+    for (listing, reason) in [
+        ("$port/config @ 148 01 00 82 14", "The capability list is broken at 0x148"),
+        ("$port/config @ 100 03 00 81 ff\n$port/config @ ff8 01 00 02 00", "ends after configuration space"),
+        ("$port/config @ 0 ff ff ff ff", "reads as all-ones"),
+        ("$port/config x 64\n$port/config @ 0 86 80 30 20 07 04 10 00 07 00 04 06 10 00 01 00", "shows 64 bytes"),
+        ("- $port/config", "There is no PCI function"),
+    ] {
+        let mut tree = Tree::new(&["machine", "port"]);
+        tree.apply(listing);
+        bench.machine = Some(tree);
+        let before = fs::read(bench.config()).ok();
+        let (code, text) = failed(&bench.load(&image));
+        assert!(code == 0 && text.starts_with("note: errors of port 0000:3a:00.0 are not masked: "), "{code}: {text}");
+        assert!(text.contains(reason) && text.lines().count() == 1, "{text}");
+        let upstream = &bench.loads(&image)["upstream"];
+        assert!(upstream["masked"] == false && upstream["reason"].as_str().unwrap().contains(reason), "{upstream}");
+        assert_eq!((fs::read(bench.config()).ok(), bench.kept("masks").exists()), (before, false), "{listing}");
+        assert_eq!(bench.loaded(), beginning(CARD));
+    }
+    // Without error reporting there is nothing to mask.
+    bench
+        .machine
+        .as_mut()
+        .unwrap()
+        .apply("$port/config x 4096\n$port/config @ 0 86 80 30 20 07 04 10 00 07 00 04 06 10 00 01 00");
+    assert!(bench.loads(&image)["upstream"].is_null());
+    assert_eq!(failed(&bench.load(&image)), (0, String::new()));
+    let own = run(&["image", "load", image.to_str().unwrap(), "mock:s10-dfl:2/0.control", "--port", PORT]);
+    let (code, text) = failed(&own);
+    assert!(code == 2 && text.contains("--port"), "{code}: {text}");
 }
 
 #[test]

@@ -60,6 +60,12 @@ pub mod link {
 
 /// Address of the controller's registers about the board.
 pub const SYSTEM: u32 = 0x30_0800;
+/// State of an update of the flash memory (RSU), by its offset from [`SYSTEM`] (Linux `include/linux/mfd/intel-m10-bmc.h`, doorbell).
+pub const UPDATE: u32 = 0x400;
+/// Place of what an update does now in [`UPDATE`], 4 bits.
+pub const UPDATE_PROGRESS_SHIFT: u32 = 4;
+/// Place of how the last update ended in [`UPDATE`], 8 bits.
+pub const UPDATE_STATUS_SHIFT: u32 = 16;
 /// What a sensor reads that is not there, or has failed.
 pub const ABSENT: u32 = u32::MAX;
 

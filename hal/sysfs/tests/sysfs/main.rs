@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod binding;
+mod port;
 #[path = "../tree/mod.rs"]
 mod tree;
 

@@ -100,6 +100,16 @@ fn bytes_with_a_meaning_on_the_link_arrive() {
     }
 }
 
+/// The doorbell register, typed from Linux' `intel-m10-bmc.h`.
+#[test]
+fn the_state_of_a_flash_update_is_told() {
+    let (card, function) = card(Shell::S10Dfl);
+    let told = || Readings::of(&function).unwrap().board;
+    assert_eq!(told(), [("flash update (RSU)", "idle".to_owned())]);
+    card.set_board_register(0x30_0c00, 0x0003_0051);
+    assert_eq!(told(), [("flash update (RSU)", "copying; the last update ended with: copying failed".to_owned())]);
+}
+
 #[test]
 fn sensors_that_are_absent_or_broken_are_told_apart() {
     let (card, function) = card(Shell::S10Dfl);

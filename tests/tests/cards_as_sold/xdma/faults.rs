@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::xdma::{Completion, Direction, Engine, Error, Piece};
-use fpga_hal::BarIndex;
+use fpga_hal::{BarIndex, Endpoint};
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_regs::xdma::Status;
+use fpga_tests::altered::{Alteration, Altered};
 
 use super::registers::Raw;
 use super::{MEMORY, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
@@ -265,4 +266,78 @@ fn other_functions_have_no_engine() {
     let error = Engine::open(function, Completion::Poll).unwrap_err().to_string();
     assert!(error.starts_with("node 0 has no XDMA engine: BAR0 reads 0x"), "{error}");
     assert!(error.ends_with("BAR4 has 4096 bytes"), "{error}");
+}
+
+/// A card on which some registers of the DMA BAR read otherwise: offset, and value.
+struct Reads {
+    card: Arc<dyn Endpoint>,
+    values: Vec<(u64, u32)>,
+}
+
+impl Alteration for Reads {
+    fn card(&self) -> &dyn Endpoint {
+        &*self.card
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        self.card.bar_read(bar, offset, data);
+        for (at, value) in &self.values {
+            if bar.index() == 2 && *at == offset && data.len() == 4 {
+                data.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn altered(cards: &XdmaCards, values: &[(u64, u32)]) -> Result<Engine, Error> {
+    let card = Altered(Reads { card: cards.endpoint(0), values: values.to_vec() });
+    let mut engine = Engine::open(attach(Arc::new(card)), Completion::Poll)?;
+    engine.set_timeout(PATIENCE);
+    Ok(engine)
+}
+
+/// Identifiers of PG195: H2C n at 100h times n, C2H n at 1000h and 100h times n.
+#[test]
+fn channels_with_a_gap_between_are_used_and_a_direction_without_one_is_refused() {
+    let cards = XdmaCards::new(1, shape(3, 3));
+    for gap in [0, 1, 2] {
+        let mut engine = altered(&cards, &[(0x100 * gap, 0), (0x1000 + 0x100 * gap, 0)]).unwrap();
+        assert_eq!([Direction::H2c, Direction::C2h].map(|direction| engine.channels(direction)), [2; 2]);
+        round_trip(&mut engine, &cards, 0x1003, 300_000);
+    }
+    for none in [[0, 0x100, 0x200], [0x1000, 0x1100, 0x1200]] {
+        let mut engine = match altered(&cards, &none.map(|at| (at, 0))) {
+            Ok(engine) => engine,
+            Err(error) => panic!("{error}"),
+        };
+        let mut data = [1; 100];
+        let outcome = if none[0] == 0 { engine.write(0, &data) } else { engine.read(0, &mut data) };
+        assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
+    }
+}
+
+/// ALIGNMENTS of PG195, at 4Ch of a channel: 23:16 of addresses, 15:8 of lengths, 7:0 address bits.
+#[test]
+fn alignments_are_checked_and_kept() {
+    let cards = XdmaCards::new(1, shape(1, 1));
+    let all = |value| [(0x4c, value), (0x104c, value)];
+    // 0 is what a core without the register reads: any address will do.
+    for value in [0, 0x0001_0140, 0x0001_0130] {
+        round_trip(&mut altered(&cards, &all(value)).unwrap(), &cards, 0x1003, 5000);
+    }
+    for value in [0x0000_0140, 0x0001_0040, 0x0003_0140, 0x0001_0541, 0x0001_0141, 0x0001_010b, 0x0001_01ff] {
+        let error = altered(&cards, &all(value)).unwrap_err();
+        assert!(matches!(error, Error::BadRegister { register: "ALIGNMENTS", .. }), "{value:#x}: {error:?}");
+    }
+    let mut engine = altered(&cards, &all(0x0040_0840)).unwrap();
+    cards.fetches(0);
+    let buffer = engine.allocate(4096).unwrap();
+    for (offset, address, bytes, is_allowed) in
+        [(0, 64, 8, true), (0, 32, 8, false), (32, 64, 8, false), (0, 64, 4, false)]
+    {
+        let piece = Piece { buffer: Arc::clone(&buffer), offset, address, bytes };
+        let outcome = engine.transfer(Direction::H2c, &[piece]);
+        assert_eq!(outcome.is_ok(), is_allowed, "{offset} {address} {bytes}: {outcome:?}");
+    }
+    assert_eq!(cards.fetches(0).len(), 1, "what is refused is not started");
 }

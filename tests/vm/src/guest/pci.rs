@@ -81,6 +81,25 @@ impl PciFunction {
         !self.address.starts_with("0000:00:")
     }
 
+    /// The port above it.
+    pub(crate) fn port_above(&self) -> Option<PciFunction> {
+        let directory = self.path("").canonicalize().ok()?;
+        let address = directory.parent()?.file_name()?.to_str()?.to_owned();
+        address.contains('.').then_some(PciFunction { address })
+    }
+
+    /// What its Advanced Error Reporting masks: uncorrectable and correctable errors.
+    pub(crate) fn error_masks(&self) -> [u32; 2] {
+        let config = fs::read(self.path("config")).expect("configuration space");
+        let word = |at: usize| u32::from_le_bytes(config[at..at + 4].try_into().expect("all of it"));
+        let mut at = 0x100;
+        while word(at) & 0xffff != 1 {
+            at = (word(at) >> 20) as usize;
+            assert!(at >= 0x100, "{} has no error reporting", self.address);
+        }
+        [word(at + 8), word(at + 0x14)]
+    }
+
     /// Has the kernel forget it, once whoever has it open has closed it.
     pub(crate) fn take_away(&self) {
         write(&self.path("remove"), "1");

@@ -1,13 +1,15 @@
 //! Mock cards with the identities of real cards, on the kernel's VFIO.
 
-use std::time::Duration;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fpga_tests::{oracle, reduction};
 use fpga_vm::CARDS;
 use serde_json::Value;
 
 use crate::cards::compare_with;
-use crate::command::{User, run};
+use crate::command::{User, run, start};
 use crate::pci::{self, PciFunction};
 use crate::{Guest, tests};
 
@@ -25,6 +27,7 @@ tests! {
         every_operation_on_cards_as_sold_takes_as_many_cycles_as_in_process,
         each_part_of_a_card_as_sold_is_tested,
         an_image_is_loaded_through_the_only_function,
+        errors_of_the_port_above_are_masked,
     ],
 }
 
@@ -141,6 +144,47 @@ fn load_images(guest: &Guest, card: &PciFunction, control: &PciFunction, registe
         let expected = if guid.is_empty() { 0x6fe0_a4a1 } else { 0x56e2_03e9 };
         assert_eq!(found["value"], expected, "{image}");
     }
+}
+
+/// Only root masks the errors of the port above. A load that is killed leaves the masks to the next command.
+fn errors_of_the_port_above_are_masked(guest: &Guest) {
+    let cards = as_sold();
+    let port = cards[0].port_above().expect("each card is behind a port");
+    let before = port.error_masks();
+    let card = format!("vfio:{}", cards[0].address);
+    let [short, long] = ["short", "long"].map(|name| format!("{FOLDER}/{name}.gbs"));
+    run(User::Worker, &["mkdir", "-p", FOLDER], BOUND).good();
+    for (path, bytes) in [(&short, "64KiB"), (&long, "4MiB")] {
+        run(User::Worker, &["fpgactl", "mock", "image", "--bytes", bytes, "--output", path], BOUND).good();
+    }
+    let words = ["fpgactl", "image", "load", &short, &card, "--json", "--state-dir", FOLDER];
+    let printed =
+        |user, words: &[&str]| -> Value { serde_json::from_str(&run(user, words, BOUND).good().stdout).expect("JSON") };
+    let upstream = &printed(User::Worker, &words)["upstream"];
+    guest.log(format!("by a user: {upstream}"));
+    assert_eq!((upstream["port"].as_str(), upstream["masked"].as_bool()), (Some(&*port.address), Some(false)));
+    assert!(upstream["reason"].as_str().is_some_and(|reason| reason.contains("only root may")), "{upstream}");
+    assert_eq!(port.error_masks(), before);
+    // Root has a folder of its own.
+    let root = "/tmp/images-of-root";
+    let words = ["fpgactl", "image", "load", &short, &card, "--json", "--state-dir", root];
+    let upstream = &printed(User::Root, &words)["upstream"];
+    guest.log(format!("by root: {upstream}"));
+    assert_eq!((upstream["masked"].as_bool(), port.error_masks()), (Some(true), before));
+    let mut load = start(User::Root, &["fpgactl", "image", "load", &long, &card, "--state-dir", root]);
+    let pending = Path::new(root).join("vfio").join(&cards[0].address).join("pending");
+    let deadline = Instant::now() + BOUND;
+    while !pending.exists() {
+        assert!(Instant::now() < deadline, "the load does not begin");
+        thread::sleep(Duration::from_millis(1));
+    }
+    load.kill();
+    guest.log(format!("masks of port {} are {before:x?}; of a killed load {:x?}", port.address, port.error_masks()));
+    assert_ne!(port.error_masks(), before, "the load had not ended");
+    let recovered = printed(User::Root, &["fpgactl", "image", "recover", &card, "--json", "--state-dir", root]);
+    guest.log(format!("recovered: {recovered}"));
+    assert_eq!(recovered["done"], "completed");
+    assert_eq!((recovered["unmasked"].as_str(), port.error_masks()), (Some(&*port.address), before));
 }
 
 /// Cards whose only function is control function and accelerator.
