@@ -39,7 +39,7 @@ fn shortest(sides: [u32; 3], one: u32, other: u32) -> u32 {
 }
 
 /// Delivers what starts at a node and returns hops, by receiver. `port` 6 is the node itself.
-pub fn follow(tables: &[NodeTables], sides: [u32; 3], node: u32, index: u32, hops: u32, got: &mut BTreeMap<u32, Vec<u32>>) {
+pub(crate) fn follow(tables: &[NodeTables], sides: [u32; 3], node: u32, index: u32, hops: u32, got: &mut BTreeMap<u32, Vec<u32>>) {
     assert!(hops <= sides.iter().sum(), "a packet goes round");
     let mut send = |port: u32, next: u32| match port {
         6 => got.entry(node).or_default().push(hops),
@@ -59,7 +59,7 @@ pub fn follow(tables: &[NodeTables], sides: [u32; 3], node: u32, index: u32, hop
 }
 
 /// Reduces powers of two by passing on whatever is complete until nothing changes; returns what arrives where.
-pub fn reduce(tables: &[NodeTables], sides: [u32; 3], starts: &[(u32, u32)]) -> Vec<(u32, u128)> {
+pub(crate) fn reduce(tables: &[NodeTables], sides: [u32; 3], starts: &[(u32, u32)]) -> Vec<(u32, u128)> {
     let mut moving: Vec<(u32, u32, u128)> = starts.iter().map(|(node, index)| (*node, *index, 1 << node)).collect();
     let mut held: BTreeMap<(u32, u32), (u32, u128)> = BTreeMap::new();
     let mut results = Vec::new();
@@ -87,7 +87,7 @@ pub fn reduce(tables: &[NodeTables], sides: [u32; 3], starts: &[(u32, u32)]) -> 
 }
 
 /// Panics unless every destination gets each packet, or the value of each member, exactly once, by a shortest route.
-pub fn check(tables: &RoutedTables) {
+pub(crate) fn check(tables: &RoutedTables) {
     let sides = tables.torus.sides();
     for one in &tables.collectives {
         let RoutedCollective { kind, root, members, .. } = &one.collective;
@@ -107,15 +107,15 @@ pub fn check(tables: &RoutedTables) {
 }
 
 /// Whether the long forms of tests run.
-pub fn is_full() -> bool {
+pub(crate) fn is_full() -> bool {
     std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// Collectives of a list.
-pub const COLLECTIVES: usize = 20;
+pub(crate) const COLLECTIVES: usize = 20;
 
 /// A torus and a list of collectives on it.
-pub fn collectives() -> impl Strategy<Value = (Torus3, Vec<RoutedCollective>)> {
+pub(crate) fn collectives() -> impl Strategy<Value = (Torus3, Vec<RoutedCollective>)> {
     let shape = [1_u32..=5, 1..=5, 1..=4].prop_filter_map("a torus", |sides| Torus3::new(sides).ok());
     shape.prop_flat_map(|torus| {
         let nodes = torus.nodes();
