@@ -6,8 +6,8 @@ mod routed_checker;
 use std::collections::BTreeMap;
 
 use cmdseq::routing::{
-    Capacity, CollectiveKind, CompileError, RoutedCollective, RoutedTables, Torus3, TreeAlgorithm, VerifyError, compile,
-    verify,
+    Capacity, CollectiveKind, CompileError, RoutedCollective, RoutedTables, Torus3, TreeAlgorithm, VerifyError,
+    compile, verify,
 };
 use proptest::prelude::*;
 use routed_checker::{COLLECTIVES, check, collectives, follow, is_full, reduce};

@@ -30,7 +30,7 @@ pub struct Parameters {
     pub entry_ps: u64,
     /// From one phit that a processor gives to the next, picoseconds.
     pub phit_ps: u64,
-    /// Phits of the FIFO of a switch for each processor; 0 if it holds any number.
+    /// Phits of the FIFO of a switch for each processor, and for each virtual channel of a link; 0 if it holds any number.
     pub input_phits: u64,
     /// Cycles of the collective control.
     pub control_cycles: u64,
@@ -356,7 +356,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
 
     /// Whether FIFOs behind links hold packets back: of pieces that one stands for they cannot.
     fn has_fifos(&self) -> bool {
-        self.shape.is_direct() && self.pieces != Pieces::Alike
+        self.shape.is_direct() && self.parameters.input_phits > 0 && self.pieces != Pieces::Alike
     }
 
     /// A packet begins to leave. One that stands for all pieces is at the next switch before the last of them has left.

@@ -188,7 +188,8 @@ impl<P: Copy> Ports<P> {
             let Some(leaving) = self.leaving.get(&exit) else { continue };
             let ((_, port, _), (_, output, _)) = (leaving.input, exit);
             let at_port = (0..CHANNELS).filter(|channel| self.exits.contains_key(&(switch, port, *channel))).count();
-            let at_output = (0..CHANNELS).filter(|channel| self.leaving.contains_key(&(switch, output, *channel))).count();
+            let at_output =
+                (0..CHANNELS).filter(|channel| self.leaving.contains_key(&(switch, output, *channel))).count();
             let sharers = at_port.max(at_output).max(1) as u64;
             let Some(leaving) = self.leaving.get_mut(&exit) else { continue };
             if leaving.number != 0 && leaving.sharers == sharers {

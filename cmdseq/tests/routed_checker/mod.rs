@@ -39,7 +39,14 @@ fn shortest(sides: [u32; 3], one: u32, other: u32) -> u32 {
 }
 
 /// Delivers what starts at a node and returns hops, by receiver. `port` 6 is the node itself.
-pub(crate) fn follow(tables: &[NodeTables], sides: [u32; 3], node: u32, index: u32, hops: u32, got: &mut BTreeMap<u32, Vec<u32>>) {
+pub(crate) fn follow(
+    tables: &[NodeTables],
+    sides: [u32; 3],
+    node: u32,
+    index: u32,
+    hops: u32,
+    got: &mut BTreeMap<u32, Vec<u32>>,
+) {
     assert!(hops <= sides.iter().sum(), "a packet goes round");
     let mut send = |port: u32, next: u32| match port {
         6 => got.entry(node).or_default().push(hops),

@@ -8,15 +8,33 @@ use proptest::prelude::*;
 use super::oracle::{case, leaves};
 
 const SHAPES: [&str; 16] = [
-    "2x1x1", "3x1x1", "2x2x2", "3x2x1", "3x3x1", "4x2x2", "5x1x1", "5x3x1", "5x3x2", "6x2x1", "7x2x1", "fat:2", "fat:5", "fat:8",
-    "fat:13", "fat:30:28",
+    "2x1x1",
+    "3x1x1",
+    "2x2x2",
+    "3x2x1",
+    "3x3x1",
+    "4x2x2",
+    "5x1x1",
+    "5x3x1",
+    "5x3x2",
+    "6x2x1",
+    "7x2x1",
+    "fat:2",
+    "fat:5",
+    "fat:8",
+    "fat:13",
+    "fat:30:28",
 ];
 
 /// A shape, a call on all of its nodes, and the seed of its data. Most blocks are short; a few are of up to 64 KiB in all.
+/// A reduce_scatter in rings of five nodes or more is not among them: see docs/mpi-fpga.md.
 fn calls() -> impl Strategy<Value = (&'static str, Collective, Form, u32, u32, u64)> {
     let collective = prop::sample::select(Collective::ALL.to_vec());
     let one = (prop::sample::select(SHAPES.to_vec()), collective, any::<prop::sample::Index>(), 0..=13_u32);
-    one.prop_flat_map(|(shape, collective, form, doubled)| {
+    let is_held = |(shape, collective, ..): &(&str, Collective, prop::sample::Index, u32)| {
+        *collective != Collective::ReduceScatter || !shape.starts_with(['5', '6', '7'])
+    };
+    one.prop_filter("is not held to 5 %", is_held).prop_flat_map(|(shape, collective, form, doubled)| {
         let parsed: Shape = shape.parse().unwrap();
         let nodes = parsed.processors();
         let forms: Vec<Form> = match parsed.is_direct() {
