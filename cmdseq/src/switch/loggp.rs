@@ -3,9 +3,9 @@
 //! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and what it waits for others at the FIFO of its
 //! processor, at inputs, outputs and units is k G. Os and Or are the caller's: they are times of a processor.
 //!
-//! Pieces of blocks are followed one by one, if they are not too many. Else, if all pieces of a block take the same steps, one piece
-//! stands for all, and occupies an output for as long as all do. Forms whose steps change from piece to piece ([`Call::period`]) load
-//! other outputs with each piece: the first ones are followed, and what the second half of these adds goes on.
+//! Pieces of blocks are followed one by one, if they are not too many. Of one longer block, and in forms whose steps change from piece
+//! to piece ([`Call::period`]), the first ones are followed, and what the second half of these adds goes on. Of several longer blocks whose
+//! pieces all take the same steps one piece stands for all, and occupies an output for as long as all do.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
-use super::ports::{Input, Leaving, Packet, Ports, RESULTS};
+use super::ports::{Exit, Input, Leaving, Packet, Ports, RESULTS};
 use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
 use crate::Hop;
 
@@ -30,7 +30,7 @@ pub struct Parameters {
     pub entry_ps: u64,
     /// From one phit that a processor gives to the next, picoseconds.
     pub phit_ps: u64,
-    /// Phits of the FIFO of a switch for each processor; 0 if it holds any number.
+    /// Phits of the FIFO of a switch for each processor, and for each virtual channel of a link; 0 if it holds any number.
     pub input_phits: u64,
     /// Cycles of the collective control.
     pub control_cycles: u64,
@@ -83,10 +83,13 @@ type Bound = (Place, u32, u8, usize);
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A packet is at a switch: all of it if it goes to this switch, and else its first phit. It waits at the input, if there is one.
-    There(Bound, Option<Input>),
-    /// A packet has left an input and this output.
-    Left(Input, u8),
+    /// A packet is at a switch: all of it if it goes to this switch, and else its first phit. It waits at the input, if there is one,
+    /// and can have left at the given time.
+    There(Bound, Option<(Input, u64)>),
+    /// A packet has left by this exit, if the number is not out of date.
+    Left((Exit, u64)),
+    /// The switch behind this exit took so many phits out of its FIFO.
+    Freed(Exit, u64),
 }
 
 /// What a switch does with a block, how far it is, and when the last result was there.
@@ -166,7 +169,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             values: Vec::new(),
             doing,
             events: BinaryHeap::new(),
-            ports: Ports::default(),
+            ports: Ports::new(parameters.input_phits, parameters.cycle_ps),
             units: BTreeMap::new(),
             senders: Vec::new(),
             outcome: Outcome {
@@ -213,17 +216,26 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                             self.send(rank, freed, &give);
                         }
                     } else {
-                        self.enter(at, bound, input);
+                        self.enter(bound, input);
                     }
                 }
-                Event::Left(input, output) => {
-                    for leaving in self.ports.left(input, output).into_iter().flatten() {
+                Event::Left(due) => {
+                    if let Some(leaving) = self.ports.left(at, due) {
                         self.leave(at, &leaving);
                     }
                 }
+                Event::Freed(exit, phits) => self.ports.freed(exit, phits),
+            }
+            if self.events.peek().is_some_and(|Reverse((next, _))| *next == at) {
+                continue;
+            }
+            self.ports.settle(at);
+            self.events.extend(self.ports.due.drain(..).map(|(at, due)| Reverse((at, Event::Left(due)))));
+            for packet in std::mem::take(&mut self.ports.begun) {
+                self.begin(at, &packet);
             }
         }
-        self.outcome.busiest_ps = self.ports.busiest_ps;
+        self.outcome.busiest_ps = self.ports.most_sent * self.parameters.cycle_ps;
         self.outcome
     }
 
@@ -317,7 +329,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
     }
 
     /// Puts a packet behind what waits at its input. Results of the units have inputs of their own.
-    fn enter(&mut self, at: u64, bound: Bound, input: Option<Input>) {
+    fn enter(&mut self, bound: Bound, input: Option<(Input, u64)>) {
         let ((switch, _, index), to, ..) = bound;
         let processors = self.shape.processors();
         let port = match to.checked_sub(processors) {
@@ -331,46 +343,83 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         } else if to >= processors {
             self.carry(hop);
         }
-        let packet = Packet { output, takes_ps: self.phits(index) * self.parameters.cycle_ps, of: bound };
-        if let Some(leaving) = self.ports.enter(input.unwrap_or((switch, RESULTS + output, 0)), packet) {
-            self.leave(at, &leaving);
+        let (input, whole_at) = input.unwrap_or(((switch, RESULTS + output, 0), 0));
+        let packet = Packet {
+            exit: (switch, output, self.channel(input, output)),
+            phits: self.phits(index),
+            whole_at,
+            is_limited: self.has_fifos() && to >= processors,
+            of: bound,
+        };
+        self.ports.enter(input, packet);
+    }
+
+    /// Whether FIFOs behind links hold packets back: of pieces that one stands for they cannot.
+    fn has_fifos(&self) -> bool {
+        self.shape.is_direct() && self.parameters.input_phits > 0 && self.pieces != Pieces::Alike
+    }
+
+    /// A packet begins to leave. One that stands for all pieces is at the next switch before the last of them has left.
+    fn begin(&mut self, at: u64, packet: &Packet<Bound>) {
+        let Packet { exit, of: (.., to, _, _), .. } = *packet;
+        if self.pieces == Pieces::Alike && to >= self.shape.processors() {
+            let first = phits(self.call.place(0).len()) * self.parameters.cycle_ps;
+            self.pass(at, at + first, exit, packet);
         }
     }
 
-    /// A packet begins to leave: to another switch, to the next one on its way, or to a processor of this switch.
-    fn leave(&mut self, at: u64, Leaving { input, packet }: &Leaving<Bound>) {
-        let Packet { output, takes_ps, of: ((switch, block, index), to, tag, value) } = *packet;
-        self.events.push(Reverse((at + takes_ps, Event::Left(*input, output))));
+    /// A packet has left: to a processor of this switch, or to another switch.
+    fn leave(&mut self, at: u64, Leaving { input, packet, began, .. }: &Leaving<Bound>) {
+        let Packet { exit, phits, of: ((switch, block, _), to, _, value), .. } = *packet;
         let Parameters { cycle_ps, router_ps, hop_ps, entry_ps, .. } = self.parameters;
-        let Some(target) = to.checked_sub(self.shape.processors()) else {
-            let Some(rank) = self.ranks.get(&to).copied() else { return };
-            let got = &mut self.outcome.got_ps[rank as usize];
-            *got = (*got).max(at + router_ps + entry_ps + takes_ps - cycle_ps);
-            if let Some(value) = self.values.get(value) {
-                self.outcome.values.insert((rank, block), value.clone());
+        let (_, port, channel) = *input;
+        if self.has_fifos()
+            && port < RESULTS
+            && let Some(before) = self.shape.behind(switch, port)
+        {
+            self.events.push(Reverse((at + hop_ps - router_ps, Event::Freed((before, port ^ 1, channel), phits))));
+        }
+        if to >= self.shape.processors() {
+            if self.pieces != Pieces::Alike {
+                self.pass(*began, at, exit, packet);
             }
             return;
-        };
-        let (next, input) = match self.shape.is_direct() {
-            true => (self.shape.behind(switch, output).unwrap_or(target), self.input_behind(*input, output)),
-            false => (target, None),
-        };
-        let tail = if next == target { (phits(self.call.place(index).len()) - 1) * cycle_ps } else { 0 };
-        let bound = ((next, block, index), to, tag, value);
-        self.events.push(Reverse((
-            at + hop_ps + tail,
-            Event::There(bound, input.map(|(port, channel)| (next, port, channel))),
-        )));
+        }
+        let Some(rank) = self.ranks.get(&to).copied() else { return };
+        let got = &mut self.outcome.got_ps[rank as usize];
+        *got = (*got).max(at + router_ps + entry_ps - cycle_ps);
+        if let Some(value) = self.values.get(value) {
+            self.outcome.values.insert((rank, block), value.clone());
+        }
     }
 
-    /// Returns port and virtual channel at the switch of a torus behind an output, of a packet from an input.
-    fn input_behind(&self, (switch, port, channel): Input, output: u8) -> Option<(u8, u8)> {
-        let Shape::Torus { sides } = self.shape else { return None };
+    /// A packet passes a link: to the switch that it goes to, or to the next one on its way.
+    fn pass(&mut self, began: u64, left: u64, (switch, output, channel): Exit, packet: &Packet<Bound>) {
+        let Packet { phits, is_limited, of: ((_, block, index), to, tag, value), .. } = *packet;
+        let Parameters { cycle_ps, router_ps, hop_ps, .. } = self.parameters;
+        let target = to - self.shape.processors();
+        let is_direct = self.shape.is_direct();
+        let next = self.shape.behind(switch, output).filter(|_| is_direct).unwrap_or(target);
+        let bound = ((next, block, index), to, tag, value);
+        if next != target {
+            let input = ((next, output ^ 1, channel), left + hop_ps);
+            self.events.push(Reverse(((began + hop_ps).max(left), Event::There(bound, Some(input)))));
+            return;
+        }
+        let arrives = left + hop_ps - cycle_ps;
+        self.events.push(Reverse((arrives, Event::There(bound, None))));
+        if is_limited {
+            self.events.push(Reverse((arrives + hop_ps - router_ps, Event::Freed((switch, output, channel), phits))));
+        }
+    }
+
+    /// Returns the virtual channel of a packet from an input at an output of a torus. It changes at the dateline of a ring.
+    fn channel(&self, (switch, port, channel): Input, output: u8) -> u8 {
+        let Shape::Torus { sides } = self.shape else { return 0 };
         let axis = usize::from(output / 2);
-        let (place, side) = (*Shape::place(&sides, switch).get(axis)?, sides[axis]);
-        let crosses = place == if output % 2 == 0 { side - 1 } else { 0 };
-        let stays = port / 2 == output / 2;
-        Some((output ^ 1, if crosses { 1 } else { channel * u8::from(stays) }))
+        let Some(side) = sides.get(axis) else { return 0 };
+        let edge = if output.is_multiple_of(2) { side - 1 } else { 0 };
+        if Shape::place(&sides, switch)[axis] == edge { 1 } else { channel * u8::from(port / 2 == output / 2) }
     }
 }
 
@@ -386,7 +435,7 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     // Pieces go to the spines in turn.
     let (_, spines, _) = network.0.levels();
     let period = call.period(size).next_multiple_of(spines.max(1));
-    if period == 1 {
+    if period == 1 && blocks > 1 {
         return of(Pieces::Alike);
     }
     let few = most.clamp(period, FOLLOWED_MAX.max(period)).next_multiple_of(period);
@@ -401,10 +450,10 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     let (rest, step) = (of(2 * few..chunks), of(0..few).max(1));
     let on = |(one, two): (&u64, &u64)| match two {
         0 => 0,
-        two => two + (two - one).max(least) * rest / step,
+        two => two + two.saturating_sub(*one).max(least) * rest / step,
     };
     let got_ps = one.got_ps.iter().zip(&two.got_ps).map(on).collect();
-    let sent = |(one, two): (&u64, &u64)| two + (two - one) * rest / step;
+    let sent = |(one, two): (&u64, &u64)| two + two.saturating_sub(*one) * rest / step;
     let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
     Outcome { sent_ps, got_ps, ..two }
 }

@@ -1,5 +1,8 @@
 //! Statically scheduled routers of Novo-G#: every node gets the data that it should, with jitter and without, and tables are
-//! exchanged on all cards at once.
+//! exchanged on all cards at once. `FPGA_TESTS_FULL=1` checks and executes the tables of 100 000 random collectives for each algorithm.
+
+#[path = "../../../cmdseq/tests/routed_checker/mod.rs"]
+mod routed_checker;
 
 use std::collections::BTreeMap;
 
@@ -76,6 +79,22 @@ proptest! {
             for algorithm in TreeAlgorithm::ALL {
                 prop_assert_eq!(got(&run(torus, &list, algorithm, profile)), right(&list));
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        if routed_checker::is_full() { 100_000 / routed_checker::COLLECTIVES as u32 } else { 32 }
+    ))]
+
+    /// One batch after the other, on links with jitter: the checker follows the tables, then the routers do.
+    #[test]
+    fn checked_tables_of_random_collectives_are_executed((torus, list) in routed_checker::collectives(), seed in any::<u64>()) {
+        let profile = Profile { sampling: Sampling::PerPacket, seed, ..Profile::published() };
+        for algorithm in TreeAlgorithm::ALL {
+            routed_checker::check(&compile(torus, &list, algorithm).unwrap());
+            prop_assert_eq!(got(&run(torus, &list, algorithm, profile)), right(&list));
         }
     }
 }

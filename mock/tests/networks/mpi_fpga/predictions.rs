@@ -7,15 +7,34 @@ use proptest::prelude::*;
 
 use super::oracle::{case, leaves};
 
-/// Of direct networks those of other numbers than powers of two have rings of up to three nodes: see docs/mpi-fpga.md.
-const SHAPES: [&str; 10] =
-    ["2x1x1", "3x1x1", "2x2x2", "3x2x1", "4x2x2", "fat:2", "fat:5", "fat:8", "fat:13", "fat:30:28"];
+const SHAPES: [&str; 16] = [
+    "2x1x1",
+    "3x1x1",
+    "2x2x2",
+    "3x2x1",
+    "3x3x1",
+    "4x2x2",
+    "5x1x1",
+    "5x3x1",
+    "5x3x2",
+    "6x2x1",
+    "7x2x1",
+    "fat:2",
+    "fat:5",
+    "fat:8",
+    "fat:13",
+    "fat:30:28",
+];
 
 /// A shape, a call on all of its nodes, and the seed of its data. Most blocks are short; a few are of up to 64 KiB in all.
+/// A reduce_scatter in rings of five nodes or more is not among them: see docs/mpi-fpga.md.
 fn calls() -> impl Strategy<Value = (&'static str, Collective, Form, u32, u32, u64)> {
     let collective = prop::sample::select(Collective::ALL.to_vec());
     let one = (prop::sample::select(SHAPES.to_vec()), collective, any::<prop::sample::Index>(), 0..=13_u32);
-    one.prop_flat_map(|(shape, collective, form, doubled)| {
+    let is_held = |(shape, collective, ..): &(&str, Collective, prop::sample::Index, u32)| {
+        *collective != Collective::ReduceScatter || !shape.starts_with(['5', '6', '7'])
+    };
+    one.prop_filter("is not held to 5 %", is_held).prop_flat_map(|(shape, collective, form, doubled)| {
         let parsed: Shape = shape.parse().unwrap();
         let nodes = parsed.processors();
         let forms: Vec<Form> = match parsed.is_direct() {
@@ -40,17 +59,34 @@ proptest! {
     fn loggp_predicts_all_collectives_within_five_percent(
         (shape, collective, form, root, elements, seed) in calls(),
     ) {
-        let (profile, parsed): (_, Shape) = (Profile::published(), shape.parse().unwrap());
-        let mut network = Network::new(&profile, parsed).unwrap();
-        let members: Vec<u32> = (0..parsed.processors()).collect();
-        let context = network.create(&members).unwrap();
-        let combine = collective.combines().then_some(Combine::new(Reduction::Sum, Element::F64));
-        let call = Call { context, collective, form, combine, root: root as u16, bytes: 8 * elements };
-        let (inputs, outputs) = case(&call, members.len(), seed, leaves(shape, &members).as_deref());
-        let outcome = network.run(&call, &inputs).unwrap();
-        prop_assert!(outcome.outputs == outputs, "{shape} {call:?}");
-        let (predicted, simulated) = (predicted_ps(&profile, parsed, &call).unwrap(), outcome.last_ps());
-        let percent = 100.0 * (predicted as f64 / simulated as f64 - 1.0);
-        prop_assert!(percent.abs() <= 5.0, "{shape} {call:?}: {predicted} ps, simulated {simulated}, {percent:+.1} %");
+        compare(shape, (collective, form, root), 8 * elements, seed);
     }
+}
+
+/// Runs a call on all nodes, and holds its predicted time to the simulated one.
+fn compare(shape: &str, (collective, form, root): (Collective, Form, u32), bytes: u32, seed: u64) {
+    let (profile, parsed): (_, Shape) = (Profile::published(), shape.parse().unwrap());
+    let mut network = Network::new(&profile, parsed).unwrap();
+    let members: Vec<u32> = (0..parsed.processors()).collect();
+    let context = network.create(&members).unwrap();
+    let combine = collective.combines().then_some(Combine::new(Reduction::Sum, Element::F64));
+    let call = Call { context, collective, form, combine, root: root as u16, bytes };
+    let (inputs, outputs) = case(&call, members.len(), seed, leaves(shape, &members).as_deref());
+    let outcome = network.run(&call, &inputs).unwrap();
+    assert!(outcome.outputs == outputs, "{shape} {call:?}");
+    let (predicted, simulated) = (predicted_ps(&profile, parsed, &call).unwrap(), outcome.last_ps());
+    let percent = 100.0 * (predicted as f64 / simulated as f64 - 1.0);
+    assert!(percent.abs() <= 5.0, "{shape} {call:?}: {predicted} ps, simulated {simulated}, {percent:+.1} %");
+}
+
+/// Long blocks, for which packets of both virtual channels of a ring pass one output, or of which only the first pieces are followed.
+#[test]
+fn loggp_predicts_long_blocks_within_five_percent() {
+    let of = |shape, collective, form, kib: u32| compare(shape, (collective, form, 0), kib << 10, 14);
+    of("5x3x1", Collective::Reduce, Form::Tree, 64);
+    of("5x3x1", Collective::Reduce, Form::Halving, 64);
+    of("6x2x1", Collective::Allreduce, Form::Halving, 64);
+    of("3x2x1", Collective::Allreduce, Form::Doubling, 256);
+    of("4x2x2", Collective::Allreduce, Form::Doubling, 256);
+    of("5x3x2", Collective::Allgather, Form::Doubling, 16);
 }
