@@ -441,6 +441,12 @@ impl From<fpga_driver::readings::Error> for Failure {
     }
 }
 
+/// Returns an error and its causes as one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

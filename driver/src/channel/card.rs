@@ -49,9 +49,13 @@ pub(super) struct Limits {
 /// Returns whether the channels of a function say that they are a model in software. Takes nothing into use. `None`: it has no channels,
 /// or does not answer.
 pub fn is_model(function: &Function) -> Option<bool> {
-    let block = ListedBlock::find(function, &KIND).ok()?;
-    let features = block.read_present(registers::FEATURES).ok()?;
-    Some(ChannelFeatures::from_bits_retain(features).contains(ChannelFeatures::MODEL))
+    says_model(&ListedBlock::find(function, &KIND).ok()?).ok()
+}
+
+/// Returns whether the channels of a block say that they are a model.
+pub(super) fn says_model(block: &ListedBlock) -> Result<bool> {
+    let features = block.read_present(registers::FEATURES)?;
+    Ok(ChannelFeatures::from_bits_retain(features).contains(ChannelFeatures::MODEL))
 }
 
 /// One card with a channel block, held by this process.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cmdseq::routing::{Tables, Torus};
 use fpga_hal::Function;
-use fpga_regs::bits::{ChannelFeatures, ChannelStatus};
+use fpga_regs::bits::ChannelStatus;
 use fpga_regs::channel as registers;
 
-use crate::channel::card::Card;
+use crate::channel::card::{Card, says_model};
 use crate::channel::end::Settings;
 use crate::channel::error::{Error, Result};
 use crate::channel::reader::Reader;
@@ -74,8 +74,7 @@ impl Network {
     /// The cards'.
     pub fn has_mocks(&self) -> Result<bool> {
         for card in self.cards.values() {
-            let features = card.block.read_present(registers::FEATURES)?;
-            if ChannelFeatures::from_bits_retain(features).contains(ChannelFeatures::MODEL) {
+            if says_model(&card.block)? {
                 return Ok(true);
             }
         }

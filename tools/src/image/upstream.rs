@@ -1,15 +1,13 @@
 //! Masks the errors of the port above a card while an image is loaded, so that the port reports none of a card that is being
 //! changed.
 
-use std::error::Error;
-
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{ErrorMasks, Port, PortError, Sysfs};
 use fpga_select::Selector;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::image::kept::{Kept, MaskNote};
 
 /// What was done with the port above, as in `fpgactl.image-load/1`.
@@ -60,7 +58,7 @@ impl<'a> Upstream<'a> {
             Ok(_) => match masked(sysfs, address, kept) {
                 Ok(Some((port, before))) => State::Masked(port, before),
                 Ok(None) => return Ok(None),
-                Err(Refused::Port(error)) => State::Refused(told(&error)),
+                Err(Refused::Port(error)) => State::Refused(with_causes(&error)),
                 Err(Refused::Journal(failure)) => return Err(failure),
             },
         };
@@ -146,16 +144,6 @@ fn still_masked(port: PciAddress, error: &PortError) -> Failure {
         PortError::Gone { .. } => Exit::Gone,
         _ => Exit::Failed,
     };
-    let message = format!("errors of port {port} are still masked: {}", told(error));
+    let message = format!("errors of port {port} are still masked: {}", with_causes(error));
     Failure::new(exit, message).with_help("use `fpgactl image recover` as root")
-}
-
-/// Returns an error with its causes.
-fn told(error: &PortError) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

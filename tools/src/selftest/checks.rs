@@ -5,6 +5,8 @@ use std::time::Instant;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::exit::with_causes;
+
 /// Card memory that a test uses. Its contents are saved before and restored after.
 pub(super) const TESTED_BYTES: usize = 4 << 20;
 
@@ -39,11 +41,6 @@ impl Checks {
         };
         self.0.push(Check { id, ok, found, ms });
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Data that is not what was written.
