@@ -5,8 +5,9 @@
 //! defines communicators ([`Communicator`]), and runs programs on the cards of a group: plans with their times
 //! ([`Cluster::execute`], [`Report`]), a caller's own ([`Cluster::run`]), and stored ones that are launched repeatedly
 //! ([`Prepared`]). Programs on the hosts of two cards have pipes ([`PipeWriter`], [`PipeReader`]), and cards of a CIRCUS network have
-//! channels ([`channel`]). Cards of Novo-G# have statically scheduled routers ([`routed`]). Parts of the makers' shells are the DMA engines of AMD ([`xdma`]) and
-//! Intel ([`msgdma`]) and the control functions of Intel cards ([`dfl`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
+//! channels ([`channel`]). Cards of Novo-G# have statically scheduled routers ([`routed`]). Images are loaded into the [`region`] of a
+//! card. Parts of the makers' shells are the DMA engines of AMD ([`xdma`]) and Intel ([`msgdma`]) and the control functions of Intel
+//! cards ([`dfl`]). `fpga-hal` reaches the cards; `cmdseq` defines instructions.
 //!
 //! ```text
 //!   Cluster ── Card 0 ── QueuePair ── push: store the word ──▶ submission ring ──▶ ┐
@@ -50,7 +51,8 @@
 //! feature list ◀ sequencer ◀ xdma ◀ transport ◀ shell ◀ card ◀ communicators, report ◀ cluster
 //!                          ◀ ledger ◀ queue             ◀ pipe
 //!                          ◀ msgdma             ◀ shell
-//!                          ◀ channel, dfl                                            ◀ routed
+//!                          ◀ channel, dfl ◀ region                                   ◀ routed
+//!                          ◀ xdma ◀ alveo ◀ region
 //!                registers   DMA     host ring   how a  memory   registry     times    execute, run
 //!                of the      engine  card ring   card   programs contexts     summary  prepare, launch
 //!                block                           is fed tables                         calibrate
@@ -87,8 +89,10 @@ mod meanings;
 pub mod msgdma;
 mod peers;
 mod pipe;
+mod progress;
 mod queue;
 pub mod readings;
+pub mod region;
 mod report;
 pub mod routed;
 mod sequencer;

@@ -428,6 +428,18 @@ impl From<fpga_driver::alveo::Error> for Failure {
     }
 }
 
+impl From<fpga_driver::region::Error> for Failure {
+    fn from(error: fpga_driver::region::Error) -> Self {
+        use fpga_driver::region::Error;
+        match error {
+            Error::Control(error) => error.into(),
+            Error::Alveo(error) => error.into(),
+            Error::NoRegion { .. } => Failure::chain(Exit::Refused, &error),
+            _ => Failure::chain(Exit::Failed, &error),
+        }
+    }
+}
+
 impl From<fpga_driver::readings::Error> for Failure {
     fn from(error: fpga_driver::readings::Error) -> Self {
         use fpga_driver::readings::Error;

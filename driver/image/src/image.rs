@@ -1,5 +1,7 @@
 //! Telling the formats apart.
 
+use uuid::Uuid;
+
 use crate::bit::{self, Bit};
 use crate::error::{Error, Result};
 use crate::gbs::{self, Gbs};
@@ -79,6 +81,37 @@ impl<'a> Image<'a> {
             Format::Bin => Ok(Image::Bin(file)),
             Format::Signed => Ok(Image::Signed(file)),
             Format::Raw => Ok(Image::Raw(file)),
+        }
+    }
+
+    /// Returns the bitstream in it. `None` of an xclbin that holds no .bit file.
+    pub fn bitstream(&self) -> Option<&'a [u8]> {
+        match self {
+            Image::Xclbin(xclbin) => xclbin.bitstream.as_ref().map(|bit| bit.stream),
+            Image::Gbs(gbs) => Some(gbs.bitstream),
+            Image::Bit(bit) => Some(bit.stream),
+            Image::Bin(bytes) | Image::Signed(bytes) | Image::Raw(bytes) => Some(bytes),
+        }
+    }
+
+    /// Returns the interfaces that it is made for: a card with any of them takes it. Empty if the file does not say.
+    pub fn interfaces(&self) -> Vec<Uuid> {
+        match self {
+            Image::Xclbin(xclbin) => {
+                let offered = xclbin.partition.iter().flat_map(|partition| &partition.interfaces);
+                std::iter::once(&xclbin.interface).chain(offered).copied().filter(|one| !one.is_nil()).collect()
+            }
+            Image::Gbs(gbs) => gbs.interface.into_iter().collect(),
+            Image::Bit(_) | Image::Bin(_) | Image::Signed(_) | Image::Raw(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the GUIDs of what it brings, as far as the file says.
+    pub fn contents(&self) -> Vec<Uuid> {
+        match self {
+            Image::Xclbin(xclbin) => xclbin.partition.iter().filter_map(|partition| partition.logic).collect(),
+            Image::Gbs(gbs) => gbs.accelerators.iter().map(|one| one.guid).collect(),
+            Image::Bit(_) | Image::Bin(_) | Image::Signed(_) | Image::Raw(_) => Vec::new(),
         }
     }
 

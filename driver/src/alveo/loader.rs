@@ -12,6 +12,7 @@ use crate::alveo::error::{Error, Result};
 use crate::alveo::icap::Icap;
 use crate::alveo::shell::Shell;
 use crate::board::BlockKind;
+use crate::progress::Progress;
 use crate::sequencer::block::bus_error;
 use crate::sequencer::preserved::Preserved;
 
@@ -21,15 +22,6 @@ const DECOUPLE: Duration = Duration::from_secs(1);
 const SYNC_WITHIN: usize = 1024;
 /// Most words before the device is named, from where packets begin.
 const IDCODE_WITHIN: usize = 1024;
-
-/// How far loading has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes that the card has taken.
-    pub pushed: u64,
-    /// Bytes of the stream.
-    pub total: u64,
-}
 
 /// The region of a card with this project's shell, held by this process.
 ///

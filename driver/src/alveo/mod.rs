@@ -8,6 +8,6 @@ mod loader;
 mod shell;
 
 pub use error::{Error, Result};
-pub use loader::{Loader, Progress};
+pub use loader::Loader;
 
 pub(crate) use cms::{Cms, Sensed};

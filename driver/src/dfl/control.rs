@@ -9,13 +9,14 @@ use fpga_regs::feature_list::TYPE_FIU;
 
 use crate::dfl::block::Block;
 use crate::dfl::board::BoardController;
-use crate::dfl::engine::{Engine, Progress};
+use crate::dfl::engine::Engine;
 use crate::dfl::error::{Error, Result};
 use crate::dfl::identity::Identity;
 use crate::dfl::port::Port;
 use crate::dfl::reported::Reported;
 use crate::error::Error as CardError;
 use crate::feature_list::{self, Feature, Unit, Walk, places};
+use crate::progress::Progress;
 use crate::sequencer::block::bus_error;
 use crate::sequencer::preserved::Preserved;
 

@@ -11,18 +11,10 @@ use fpga_regs::dfl::reconfiguration::{
 
 use crate::dfl::block::Block;
 use crate::dfl::error::{Error, Result};
+use crate::progress::Progress;
 
 /// Bytes of a word of an image.
 const WORD_BYTES: usize = 4;
-
-/// How far an image is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes pushed.
-    pub pushed: u64,
-    /// Bytes of the image.
-    pub total: u64,
-}
 
 /// The engine.
 #[derive(Debug)]

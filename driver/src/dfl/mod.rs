@@ -42,7 +42,6 @@ mod reported;
 pub(crate) use board::BoardController;
 pub use control::Control;
 pub(crate) use control::find_board;
-pub use engine::Progress;
 pub use error::{Error, Result};
 pub(crate) use exerciser::{Described, describe as describe_exerciser};
 pub use exerciser::{Exercise, Exercised, Exerciser};

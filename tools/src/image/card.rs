@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use fpga_driver::alveo::{self, Loader};
-use fpga_driver::dfl::{self, Control};
-use fpga_image::{Image, Uuid};
+use fpga_driver::region::{Maker, Region};
+use fpga_image::{Format, Image, Uuid};
 use fpga_select::Selector;
 
 use crate::exit::{Exit, Failure, Result};
@@ -13,17 +12,26 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 
 /// A card, opened.
-pub(super) struct ImageCard {
-    region: Region,
-    pub(super) interface: Uuid,
+pub(super) struct ImageCard(Region);
+
+/// Returns whose cards take files of a format.
+fn maker(format: Format) -> Maker {
+    match format {
+        Format::Xclbin | Format::Bit | Format::Bin => Maker::Amd,
+        Format::Gbs | Format::Signed | Format::Raw => Maker::Intel,
+    }
 }
 
-/// What takes the images.
-enum Region {
-    /// The control function of an Intel card.
-    Intel(Box<Control>),
-    /// This project's shell of an Alveo card.
-    Alveo(Box<Loader>),
+fn possessive(maker: Maker) -> &'static str {
+    match maker {
+        Maker::Amd => "AMD's",
+        Maker::Intel => "Intel's",
+    }
+}
+
+/// Writes GUIDs one after the other.
+fn listed(guids: &[Uuid]) -> String {
+    guids.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl ImageCard {
@@ -34,131 +42,83 @@ impl ImageCard {
             let count = selection.functions.len();
             return Err(Failure::usage(format!("{text} selects {count} functions: select one")));
         };
-        let no_control = match Control::open(function.clone()) {
-            Ok(control) => {
-                return match control.identity()?.interface {
-                    Some(interface) => Ok(ImageCard {
-                        region: Region::Intel(Box::new(control)),
-                        interface: Uuid::from_u128(interface),
-                    }),
-                    None => Err(Failure::refused(format!("{text} takes no images"))),
-                };
-            }
-            Err(error @ dfl::Error::NoControl { .. }) => error,
-            Err(error) => return Err(error.into()),
-        };
-        match Loader::open(function.clone()) {
-            Ok(loader) => {
-                let interface = Uuid::from_u128(loader.interface()?);
-                Ok(ImageCard { region: Region::Alveo(Box::new(loader)), interface })
-            }
-            Err(alveo::Error::NoShell { looked, .. }) => Err(Failure::refused(format!("{no_control}; {looked}"))),
-            Err(error) => Err(error.into()),
-        }
+        Ok(ImageCard(Region::open(function.clone())?))
+    }
+
+    /// Returns the interface that images must be made for.
+    pub(super) fn interface(&self) -> Uuid {
+        Uuid::from_u128(self.0.interface())
     }
 
     /// Returns whether an image is for the card's interface; `None` if it does not say what it is for.
     pub(super) fn fits(&self, image: &Image<'_>) -> Option<bool> {
-        match (&self.region, image) {
-            (Region::Intel(_), Image::Gbs(gbs)) => gbs.interface.map(|interface| interface == self.interface),
-            (Region::Intel(_), Image::Signed(_) | Image::Raw(_)) => None,
-            (Region::Alveo(_), Image::Xclbin(xclbin)) => {
-                let offered = xclbin.partition.iter().flat_map(|partition| &partition.interfaces);
-                Some(offered.chain([&xclbin.interface]).any(|interface| *interface == self.interface))
-            }
-            (Region::Alveo(_), Image::Bit(_) | Image::Bin(_)) => None,
-            // The other maker's.
-            _ => Some(false),
+        if maker(image.format()) != self.0.maker() {
+            return Some(false);
         }
+        let interfaces = image.interfaces();
+        (!interfaces.is_empty()).then(|| interfaces.contains(&self.interface()))
     }
 
     /// Returns what of an image goes to the card, if the image is for its interface.
     pub(super) fn checked<'a>(&self, path: &Path, image: &Image<'a>, unchecked: bool) -> Result<&'a [u8]> {
-        let (path, card) = (path.display(), self.interface);
-        let (bitstream, made_for) = match (&self.region, image) {
-            (Region::Intel(_), Image::Gbs(gbs)) => (gbs.bitstream, gbs.interface),
-            (Region::Intel(_), Image::Signed(bytes) | Image::Raw(bytes)) => (*bytes, None),
-            (Region::Alveo(_), Image::Bit(bit)) => (bit.stream, None),
-            (Region::Alveo(_), Image::Bin(stream)) => (*stream, None),
-            (Region::Alveo(_), Image::Xclbin(xclbin)) => match &xclbin.bitstream {
-                Some(bit) => (bit.stream, Some(xclbin.interface)),
-                None => return Err(Failure::refused(format!("{path}: the xclbin holds no .bit file"))),
-            },
-            (region, other) => {
-                let format = other.format().name();
-                let (theirs, ours) = match region {
-                    Region::Intel(_) => ("AMD's", "Intel's"),
-                    Region::Alveo(_) => ("Intel's", "AMD's"),
-                };
-                let what = format!("{path}: {format} files are for {theirs} cards, and this card is {ours}");
-                return Err(Failure::refused(what));
+        let (path, card, format) = (path.display(), self.interface(), image.format());
+        let refused = |what: String| Err(Failure::refused(format!("{path}: {what}")));
+        let (theirs, ours) = (maker(format), self.0.maker());
+        if theirs != ours {
+            let (theirs, ours) = (possessive(theirs), possessive(ours));
+            return refused(format!("{} files are for {theirs} cards, and this card is {ours}", format.name()));
+        }
+        match self.fits(image) {
+            Some(false) => {
+                return refused(format!("made for interface {}; the card has {card}", listed(&image.interfaces())));
             }
-        };
-        match (self.fits(image), made_for) {
-            (Some(false), Some(interface)) => {
-                Err(Failure::refused(format!("{path}: made for interface {interface}; the card has {card}")))
+            None if !unchecked => {
+                return refused(format!(
+                    "the file does not say which interface it is made for, and the card has {card}; if you know that they match, \
+                     use --unchecked"
+                ));
             }
-            (None, _) if !unchecked => Err(Failure::refused(format!(
-                "{path}: the file does not say which interface it is made for, and the card has {card}; if you know that they \
-                 match, use --unchecked"
-            ))),
-            _ => Ok(bitstream),
+            Some(true) | None => {}
+        }
+        match image.bitstream() {
+            Some(bitstream) => Ok(bitstream),
+            None => refused(format!("the {} holds no .bit file", format.name())),
         }
     }
 
     /// Loads a bitstream, with a bar on a terminal.
     pub(super) fn load(&mut self, bitstream: &[u8], what: &'static str, interrupt: &Interrupt) -> Result<()> {
         let bar = progress::bytes(bitstream.len() as u64, what);
-        let on_progress = |pushed| {
-            bar.set_position(pushed);
+        let loaded = self.0.load(bitstream, |progress| {
+            bar.set_position(progress.pushed);
             match interrupt.check() {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             }
-        };
-        let loaded = match &mut self.region {
-            Region::Intel(control) => {
-                control.load(bitstream, |progress| on_progress(progress.pushed)).map_err(Failure::from)
-            }
-            Region::Alveo(loader) => {
-                loader.load(bitstream, |progress| on_progress(progress.pushed)).map_err(Failure::from)
-            }
-        };
+        });
         bar.finish_and_clear();
-        loaded
+        Ok(loaded?)
     }
 
     /// Makes sure that the card holds what the image says, as far as the card tells.
     pub(super) fn check_loaded(&self, image: &Image<'_>) -> Result<()> {
-        let (holds, named) = match (&self.region, image) {
-            // Cards with virtual functions show the accelerator there alone.
-            (Region::Intel(control), Image::Gbs(gbs)) => {
-                (control.accelerator()?, gbs.accelerators.iter().map(|one| one.guid).collect::<Vec<_>>())
+        let (holds, named) = (self.contents()?, image.contents());
+        match holds {
+            Some(holds) if !named.is_empty() && !named.contains(&holds) => {
+                let what = format!("the card holds {holds} now; the file names {}", listed(&named));
+                Err(Failure::new(Exit::Failed, what))
             }
-            (Region::Alveo(loader), Image::Xclbin(xclbin)) => {
-                (loader.logic()?, xclbin.partition.iter().filter_map(|partition| partition.logic).collect())
-            }
-            _ => return Ok(()),
-        };
-        let Some(holds) = holds.map(Uuid::from_u128) else { return Ok(()) };
-        if named.is_empty() || named.contains(&holds) {
-            return Ok(());
+            _ => Ok(()),
         }
-        let named: Vec<String> = named.iter().map(Uuid::to_string).collect();
-        let what = format!("the card holds {holds} now; the file names {}", named.join(", "));
-        Err(Failure::new(Exit::Failed, what))
     }
 
-    /// Returns what an image that was just loaded has brought, for people.
-    pub(super) fn accelerators(&self, image: &Image<'_>) -> Result<Vec<String>> {
-        match (&self.region, image) {
-            (Region::Alveo(loader), _) => {
-                Ok(loader.logic()?.into_iter().map(|guid| Uuid::from_u128(guid).to_string()).collect())
-            }
-            (Region::Intel(_), Image::Gbs(gbs)) => {
-                Ok(gbs.accelerators.iter().map(|one| one.guid.to_string()).collect())
-            }
-            (Region::Intel(_), _) => Ok(Vec::new()),
-        }
+    /// Returns what an image that was just loaded has brought: what the card says, or else the file.
+    pub(super) fn brought(&self, image: &Image<'_>) -> Result<Vec<String>> {
+        let brought = self.contents()?.map_or_else(|| image.contents(), |holds| vec![holds]);
+        Ok(brought.iter().map(Uuid::to_string).collect())
+    }
+
+    fn contents(&self) -> Result<Option<Uuid>> {
+        Ok(self.0.contents()?.map(Uuid::from_u128))
     }
 }

@@ -149,7 +149,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
     let mut printed = printed(arguments.file.display().to_string(), data.len() as u64, &image);
     if let Some(selector) = &arguments.card {
         let card = ImageCard::open(&Selector::parse(selector)?, selector)?;
-        let (interface, fits) = (card.interface.to_string(), card.fits(&image));
+        let (interface, fits) = (card.interface().to_string(), card.fits(&image));
         printed.card = Some(Card { selector: selector.clone(), interface, fits });
     }
     if cli.json { output::json(&printed) } else { output::write(text(&printed, image.format()).as_bytes()) }

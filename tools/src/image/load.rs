@@ -75,8 +75,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         kind: selector.kind().name(),
         file: arguments.file.display().to_string(),
         format: image.format().name(),
-        interface: card.interface.to_string(),
-        accelerators: card.accelerators(&image)?,
+        interface: card.interface().to_string(),
+        accelerators: card.brought(&image)?,
         bytes: bitstream.len() as u64,
         seconds,
         upstream: port,
@@ -134,7 +134,7 @@ pub(super) fn load_kept(
     let bitstream = card.checked(path, &image, true)?;
     card.load(bitstream, what, interrupt)?;
     card.check_loaded(&image)?;
-    Ok(named(path, &card.accelerators(&image)?))
+    Ok(named(path, &card.brought(&image)?))
 }
 
 /// Names an image by what it has brought, or by where it is.

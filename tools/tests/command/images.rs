@@ -1,5 +1,7 @@
 //! `fpgactl image`: what files hold, and what a card holds after every way that loading may end.
 
+mod xclbins;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
@@ -531,7 +533,7 @@ fn what_cannot_be_loaded_is_refused_before_anything_is_written() {
     }
     let image = bench.image(OTHER, "4KiB");
     let (code, text) = failed(&run(&bench.words(&["load", image.to_str().unwrap()], &bench.served.card(0))));
-    assert!(code == 7 && text.contains("is no control function"), "{code}: {text}");
+    assert!(code == 7 && text.contains("takes no images: it is no control function"), "{code}: {text}");
     let all = ["image", "load", image.to_str().unwrap(), "mock:s10-dfl:2/0.control,mock:s10-dfl:2/1.control"];
     let (code, text) = failed(&run(&all));
     assert!(code == 2 && text.contains("selects 2 functions: select one"), "{code}: {text}");

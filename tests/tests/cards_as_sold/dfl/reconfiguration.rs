@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use fpga_driver::dfl::{Control, Error, Progress};
+use fpga_driver::dfl::{Control, Error};
+use fpga_driver::region::Progress;
 use fpga_driver::{Card, Error as CardError};
 use fpga_mock::dfl::image;
 use fpga_regs::feature_list::CARD_GUID;
