@@ -63,10 +63,11 @@
 //!
 //! # Threads and locks
 //!
-//! The driver starts no thread. Its only lock is on the list of a channel card's free ends, for a few lines. A [`Card`] and its
-//! queue have one owner at a time, which the borrow checker enforces: every call that changes something takes `&mut self`. They may be moved to another thread. The one thing that
-//! threads share is the state of a queue's cells, because a [`Token`] may be dropped on any thread; it is atomic, and its order
-//! is checked by a model.
+//! The driver starts no thread but those that close the cards of a [`Cluster`] side by side on the kernel's VFIO. Its only lock is on
+//! the list of a channel card's free ends, for a few lines. A [`Card`] and its queue have one owner at a time, which the borrow checker
+//! enforces: every call that changes something takes `&mut self`. They may be moved to another thread. The one thing that threads
+//! share is the state of a queue's cells, because a [`Token`] may be dropped on any thread; it is atomic, and its order is checked by
+//! a model.
 //!
 //! `fpga-hal` has locks, of its own, for mapping memory, interrupts and connections. The driver holds nothing of its own while
 //! it calls `fpga-hal`, and `fpga-hal` never calls the driver, so no order of locks spans the two crates. Mapped registers,

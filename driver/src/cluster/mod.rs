@@ -16,10 +16,12 @@ pub(crate) mod synchronise;
 mod tracing;
 pub(crate) mod windows;
 
+use std::thread;
 use std::time::Duration;
 
 use cmdseq::Capabilities;
 use cmdseq::plan::{Piece, Program, ProgramSet};
+use fpga_hal::{BusKind, ResetOutcome};
 
 use crate::card::Card;
 use crate::card::control::CardFunctions;
@@ -49,6 +51,27 @@ pub struct Cluster {
     pub(crate) keys: Keys,
     /// What the host does, if a trace is recorded.
     spans: Option<Box<Spans>>,
+}
+
+impl Drop for Cluster {
+    /// Closes cards on the kernel's VFIO side by side: the kernel resets each, which takes tenths of a second. Those whose reset reaches
+    /// others are closed one after the other.
+    fn drop(&mut self) {
+        let is_reset_alone = |card: &mut Card| {
+            let function = card.function();
+            function.bus() == BusKind::Vfio
+                && !matches!(function.opening_reset(), ResetOutcome::Hot | ResetOutcome::None)
+        };
+        let apart: Vec<Card> = self.cards.extract_if(.., is_reset_alone).collect();
+        if apart.len() > 1 {
+            thread::scope(|scope| {
+                for card in apart {
+                    // Without a thread the card is closed here.
+                    let _ = thread::Builder::new().name("closing".to_owned()).spawn_scoped(scope, move || drop(card));
+                }
+            });
+        }
+    }
 }
 
 /// What a timeout leaves undefined.

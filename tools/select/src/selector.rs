@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
+use fpga_hal::{Domain, Endpoint, PciAddress, in_process, vfio_user};
 use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, LateDma, Profile, Shell};
@@ -14,7 +14,7 @@ use crate::mock_cards::MockCards;
 use crate::part::Part;
 use crate::selection::{Kind, Selection};
 use crate::sockets::{control_socket, sockets_at};
-use crate::vfio_card::VfioCard;
+use crate::vfio_card::{self, VfioCard};
 use crate::xdma_cards;
 
 /// Default selector, if no card is bound to VFIO.
@@ -195,7 +195,10 @@ impl Selector {
                 (functions, Some(fabric))
             }
             Cards::Xdma => (vec![xdma_cards::open()?], None),
-            Cards::Vfio(functions) => (self.open_all(Domain::vfio(), functions, VfioCard::open)?, None),
+            Cards::Vfio(functions) => {
+                let domain = Domain::vfio().map_err(|source| Error::Open { selector: self.text.clone(), source })?;
+                (vfio_card::open_all(functions, &domain)?, None)
+            }
             Cards::VfioUser(paths) => {
                 let mut options = vfio_user::Options::default();
                 options.patience = options.patience.min(timeout);
@@ -208,20 +211,10 @@ impl Selector {
                     let opened = |path: &PathBuf| control_socket(path).and_then(|path| open(&path, &domain).ok());
                     controls = paths.iter().map(opened).collect();
                 }
-                (self.open_all(Ok(domain), paths, open)?, None)
+                (paths.iter().map(|path| open(path, &domain)).collect::<Result<_, _>>()?, None)
             }
         };
         Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, controls, fabric })
-    }
-
-    fn open_all<C>(
-        &self,
-        domain: fpga_hal::Result<Domain>,
-        cards: &[C],
-        open: impl Fn(&C, &Domain) -> Result<Function, Error>,
-    ) -> Result<Vec<Function>, Error> {
-        let domain = domain.map_err(|source| Error::Open { selector: self.text.clone(), source })?;
-        cards.iter().map(|card| open(card, &domain)).collect()
     }
 
     /// Creates the mock fabric and returns the selected functions by node, not attached to a bus. The selector's faults are not

@@ -1,5 +1,9 @@
 //! A function on the kernel's VFIO: `vfio:ADDRESS[+OPTION..]`.
 
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread;
+
 use fpga_hal::vfio::{self, VfToken};
 use fpga_hal::{Domain, Function, PciAddress};
 
@@ -38,4 +42,26 @@ impl VfioCard {
         let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
         vfio::open_with(address, domain, &options).map_err(named)
     }
+}
+
+/// Opens functions, those of different buses side by side: the kernel resets each, which takes tenths of a second. Functions of one bus are
+/// opened one after the other, because a reset may reach them all.
+pub(crate) fn open_all(cards: &[VfioCard], domain: &Domain) -> Result<Vec<Function>, Error> {
+    let mut buses = BTreeMap::<_, Vec<usize>>::new();
+    for (index, card) in cards.iter().enumerate() {
+        buses.entry((card.address.segment(), card.address.bus())).or_default().push(index);
+    }
+    let open =
+        |of_bus: Vec<usize>| -> Vec<_> { of_bus.into_iter().map(|index| (index, cards[index].open(domain))).collect() };
+    let mut opened: Vec<_> = if buses.len() == 1 {
+        buses.into_values().flat_map(open).collect()
+    } else {
+        thread::scope(|scope| {
+            let threads: Vec<_> = buses.into_values().map(|of_bus| scope.spawn(|| open(of_bus))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    };
+    opened.sort_by_key(|(index, _)| *index);
+    // The first in the user's order that failed.
+    opened.into_iter().map(|(_, function)| function).collect()
 }

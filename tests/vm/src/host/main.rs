@@ -25,7 +25,7 @@ use crate::session::{Session, Tally};
 /// How late host memory answers cards at the most, in the scenario `private`, in microseconds.
 const LATE_US: u32 = 200;
 /// Machines that run side by side.
-const AT_A_TIME: usize = 2;
+const AT_A_TIME: usize = 3;
 
 /// Runs tests in a virtual machine.
 #[derive(Parser)]
@@ -57,18 +57,18 @@ enum Scenario {
     Cards,
     /// Mock cards that reach the guest's memory by messages, each of them late by a time drawn at random.
     Private,
-    /// QEMU's own devices, and mock cards without MSI-X, which QEMU can pull.
-    Devices,
-    /// Devices of QEMU's in groups, with virtual functions, with error reporting.
-    Bus,
-    /// Cards with the identity of a PAC D5005.
-    Stratix,
+    /// Cards as a PAC D5005 is sold, each with one function.
+    Pac,
     /// Cards with AMD's DMA engine.
     Alveo,
     /// The same, with sequencers that master the bus through it.
     Bypass,
-    /// Cards as a PAC D5005 is sold, each with one function.
-    Pac,
+    /// Cards with the identity of a PAC D5005.
+    Stratix,
+    /// QEMU's own devices, and mock cards without MSI-X, which QEMU can pull.
+    Devices,
+    /// Devices of QEMU's in groups, with virtual functions, with error reporting.
+    Bus,
     /// A page of program drives a card without a kernel.
     Small,
 }
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     let arguments = arguments;
     let begin = Instant::now();
     let scenarios = if arguments.scenarios.is_empty() { Scenario::value_variants() } else { &arguments.scenarios };
-    // A machine waits more than it works, so that two take little longer than one.
+    // A machine waits more than it works: for resets, and for cards that do not answer.
     let (queue, total) = (Mutex::new(scenarios.iter()), Mutex::new((0, 0, Vec::new())));
     let is_live = scenarios.len() == 1;
     thread::scope(|scope| {
