@@ -11,7 +11,7 @@ use super::rounds::Blocks;
 use crate::Capabilities;
 use crate::Topology;
 use crate::request::{Algorithm, Collective};
-use crate::switch::{Call, Model, PAYLOAD_BYTES, Parameters, Pieces, fold_order};
+use crate::switch::{Call, Model, PAYLOAD_BYTES, Parameters, fold_order};
 
 /// The order in which the plan of a reduction folds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn in_switches(plan: &Plan, capabilities: &Capabilities) -> Vec<BTreeMap<(u32, u
     // Only the order matters.
     let parameters = Parameters::default();
     let orders = |index: u32| {
-        let model = Model::new((shape, parameters), &call, nodes, Pieces::One(index as u16), unit);
+        let model = Model::new((shape, parameters), &call, nodes, index as u16..index as u16 + 1, unit);
         model.run(&[], |rank, _| Folding::Rank(rank)).values
     };
     (0..call.period(plan.request.ranks())).map(orders).collect()

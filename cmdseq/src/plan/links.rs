@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::outcome::SharedLinks;
 use crate::matching::{Job, Recent};
-use crate::switch::{Call, Model, Parameters, Pieces};
+use crate::switch::{Call, Model, Parameters};
 use crate::{Capabilities, Hop, Topology};
 
 /// Returns the bytes over the busiest link in one direction, and what is shared of links between routers.
@@ -55,8 +55,8 @@ fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
             let nodes = membership.nodes();
             let period = call.period(nodes.len() as u32);
             for index in 0..period {
-                let pieces = Pieces::One(index as u16);
-                let model = Model::new((shape, Parameters::default()), &call, nodes, pieces, |_| ());
+                let piece = index as u16..index as u16 + 1;
+                let model = Model::new((shape, Parameters::default()), &call, nodes, piece, |_| ());
                 let alike = (index..call.chunks()).step_by(period as usize);
                 let bytes: usize = alike.map(|piece| call.place(piece as u16).len()).sum();
                 let carried = model.run(&[], |_, _| ()).carried;

@@ -3,13 +3,13 @@
 //! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and what it waits for others at the FIFO of its
 //! processor, at inputs, outputs and units is k G. Os and Or are the caller's: they are times of a processor.
 //!
-//! Pieces of blocks are followed one by one, if they are not too many. Of one longer block, and in forms whose steps change from piece
-//! to piece ([`Call::period`]), the first ones are followed, and what the second half of these adds goes on. Of several longer blocks whose
-//! pieces all take the same steps one piece stands for all, and occupies an output for as long as all do.
+//! Pieces of blocks are followed one by one, if they are not too many. Of longer blocks the first ones are followed, and what the second half
+//! of these adds goes on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
@@ -53,27 +53,6 @@ pub struct Outcome<V> {
     busiest_ps: u64,
 }
 
-/// The pieces of each block that a [`Model`] follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pieces {
-    /// The first one, which occupies a port for as long as all of them.
-    Alike,
-    /// One of them, as if the block had no other.
-    One(u16),
-    /// So many from the first one on, each by itself.
-    First(u32),
-}
-
-impl Pieces {
-    fn indices(self) -> Range<u16> {
-        match self {
-            Pieces::Alike => 0..1,
-            Pieces::One(index) => index..index.saturating_add(1),
-            Pieces::First(count) => 0..u16::try_from(count).unwrap_or(u16::MAX),
-        }
-    }
-}
-
 /// Where a piece of a block is worked on: switch, block, piece.
 type Place = (u32, u32, u16);
 
@@ -92,15 +71,25 @@ enum Event {
     Freed(Exit, u64),
 }
 
-/// What a switch does with a block, how far it is, and when the last result was there.
+/// What a switch does with a piece, how far it is, and when the last result was there.
+#[derive(Clone)]
 struct Doing {
-    steps: Vec<Step>,
+    steps: Rc<[Step]>,
     next: usize,
     ready: u64,
     /// The number of the value of the last step.
     value: usize,
-    /// When packets arrived and the numbers of their values, by tag.
-    arrived: BTreeMap<u8, VecDeque<(u64, usize)>>,
+    /// Tags of packets that wait, when each arrived, and the number of its value; of each tag in their order.
+    arrived: Vec<(u8, u64, usize)>,
+}
+
+/// A switch that has something to do.
+struct Working {
+    radix: usize,
+    /// When each of its units is free.
+    units: Vec<u64>,
+    /// By block and piece.
+    doing: Vec<Doing>,
 }
 
 /// What a processor has to give. It waits while the FIFO of its switch is full.
@@ -125,15 +114,14 @@ pub struct Model<'a, V, F> {
     /// Nodes by rank.
     nodes: &'a [u32],
     parameters: Parameters,
-    pieces: Pieces,
+    /// The pieces of each block that are followed.
+    pieces: Range<u16>,
     fold: F,
     values: Vec<V>,
-    doing: BTreeMap<Place, Doing>,
+    working: BTreeMap<u32, Working>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// Where packets wait for what leaves before them: the gaps, k G.
     ports: Ports<Bound>,
-    /// By switch, when each of its units is free.
-    units: BTreeMap<u32, Vec<u64>>,
     /// By rank.
     senders: Vec<Sender>,
     outcome: Outcome<V>,
@@ -142,21 +130,28 @@ pub struct Model<'a, V, F> {
 }
 
 impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
-    /// Prepares a checked call on `nodes`, by rank.
+    /// Prepares a checked call on `nodes`, by rank, of whose blocks these pieces are followed, as if there were no others.
     pub fn new(
         (shape, parameters): (Shape, Parameters),
         call: &'a Call,
         nodes: &'a [u32],
-        pieces: Pieces,
+        pieces: Range<u16>,
         fold: F,
     ) -> Self {
         let size = nodes.len() as u32;
         let blocks = (0..size).flat_map(|rank| [call.inputs(rank, size).end, call.outputs(rank, size).end]).max();
-        let mut doing = BTreeMap::new();
-        for (block, index) in (0..blocks.unwrap_or(0)).flat_map(|block| pieces.indices().map(move |one| (block, one))) {
-            for (switch, steps) in plans(shape, call, nodes, Chunk { block: block as u16, index }) {
-                let empty = Doing { steps, next: 0, ready: 0, value: 0, arrived: BTreeMap::new() };
-                doing.insert((switch, block, index), empty);
+        let mut working = BTreeMap::<u32, Working>::new();
+        for block in 0..blocks.unwrap_or(0) {
+            let plan = |index| plans(shape, call, nodes, Chunk { block: block as u16, index });
+            let period = pieces.clone().take(period(shape, call, size) as usize);
+            let plans: Vec<_> = period.map(plan).collect();
+            for (_, plan) in pieces.clone().zip(plans.iter().cycle()) {
+                for (switch, steps) in plan {
+                    let empty = Doing { steps: Rc::clone(steps), next: 0, ready: 0, value: 0, arrived: Vec::new() };
+                    let (radix, units) = shape.units(*switch);
+                    let idle = || Working { radix, units: vec![0; units], doing: Vec::new() };
+                    working.entry(*switch).or_insert_with(idle).doing.push(empty);
+                }
             }
         }
         Model {
@@ -167,10 +162,9 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             pieces,
             fold,
             values: Vec::new(),
-            doing,
+            working,
             events: BinaryHeap::new(),
             ports: Ports::new(parameters.input_phits, parameters.cycle_ps),
-            units: BTreeMap::new(),
             senders: Vec::new(),
             outcome: Outcome {
                 sent_ps: vec![0; nodes.len()],
@@ -183,23 +177,13 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         }
     }
 
-    /// Phits that a port takes of a piece.
-    fn phits(&self, index: u16) -> u64 {
-        let of = |index: u16| phits(self.call.place(index).len());
-        match self.pieces {
-            Pieces::Alike => (0..self.call.chunks()).map(|index| of(index as u16)).sum(),
-            Pieces::One(_) | Pieces::First(_) => of(index),
-        }
-    }
-
     /// Runs the call: rank r has its data at the processor at `begins[r]`, where `give` says what it carries.
     pub fn run(mut self, begins: &[u64], give: impl Fn(u32, u32) -> V) -> Outcome<V> {
         let size = self.nodes.len() as u32;
         for rank in 0..size {
             let begin = begins.get(rank as usize).copied().unwrap_or(0);
             let inputs = self.call.inputs(rank, size);
-            let indices = || self.pieces.indices();
-            let pieces = inputs.flat_map(|block| indices().map(move |index| (block, index))).collect();
+            let pieces = inputs.flat_map(|block| self.pieces.clone().map(move |index| (block, index))).collect();
             let given = PROCESSOR_HEADER_BYTES as u64;
             self.senders.push(Sender { pieces, begin, given, phits: 0, used: given, free: begin });
             self.outcome.sent_ps[rank as usize] = begin;
@@ -231,9 +215,6 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             }
             self.ports.settle(at);
             self.events.extend(self.ports.due.drain(..).map(|(at, due)| Reverse((at, Event::Left(due)))));
-            for packet in std::mem::take(&mut self.ports.begun) {
-                self.begin(at, &packet);
-            }
         }
         self.outcome.busiest_ps = self.ports.most_sent * self.parameters.cycle_ps;
         self.outcome
@@ -245,12 +226,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let (_, _, below) = self.shape.levels();
         let (node, is_direct) = (self.nodes[rank as usize], self.shape.is_direct());
         let (switch, tag) = if is_direct { (node, PROCESSOR) } else { (node / below, (node % below) as u8) };
-        // One piece that stands for all: the next block leaves behind all of them.
-        let rest = match self.pieces {
-            Pieces::Alike => self.call.bytes - self.call.place(0).len() as u32,
-            Pieces::One(_) | Pieces::First(_) => 0,
-        };
-        let is_limited = input_phits > 0 && self.pieces != Pieces::Alike;
+        let is_limited = input_phits > 0;
         loop {
             let sender = &mut self.senders[rank as usize];
             let Some((block, index)) = sender.pieces.front().copied() else { return };
@@ -264,9 +240,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 last = last.max(freed);
             }
             sender.pieces.pop_front();
-            sender.given = given + u64::from(rest);
-            sender.phits = sender.given.div_ceil(PHIT_BYTES as u64);
-            sender.free = last + (1 + sender.phits - phits) * phit_ps;
+            (sender.given, sender.phits, sender.free) = (given, phits, last + phit_ps);
             self.outcome.sent_ps[rank as usize] = sender.free;
             let at = sender.begin + (last - sender.begin + entry_ps).next_multiple_of(cycle_ps.max(1));
             if !is_direct {
@@ -281,20 +255,18 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
     /// Takes a packet. Returns the ranks whose data the units used.
     fn arrive(&mut self, at: u64, (place, _, tag, value): Bound) -> Vec<u32> {
         let mut used = Vec::new();
-        let Some(doing) = self.doing.get_mut(&place) else { return used };
-        doing.arrived.entry(tag).or_default().push_back((at, value));
+        let (switch, block, index) = place;
+        let number = block as usize * self.pieces.len() + usize::from(index - self.pieces.start);
+        let Some(Working { radix, units, doing }) = self.working.get_mut(&switch) else { return used };
+        let Some(doing) = doing.get_mut(number) else { return used };
+        doing.arrived.push((tag, at, value));
         let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
-        let (radix, units) = self.shape.units(place.0);
-        let length = self.call.place(place.2).len();
-        // A unit takes a phit in a cycle. Where one piece stands for all, these go to all units in turn.
-        let (units, occupied) = match self.pieces {
-            Pieces::Alike => (1, phits_of(self.call.bytes as usize).div_ceil(units as u64)),
-            Pieces::One(_) | Pieces::First(_) => (units, phits_of(length)),
-        };
-        let units = self.units.entry(place.0).or_insert_with(|| vec![0; units]);
+        let length = self.call.place(index).len();
+        // A unit takes a phit in a cycle.
+        let occupied = length.div_ceil(PHIT_BYTES).max(1) as u64;
         while let Some(step) = doing.steps.get(doing.next) {
             let Some((at, inputs)) = take(step, &mut doing.arrived, doing.value) else { break };
-            used.extend(givers(self.shape, place.0, step).iter().filter_map(|node| self.ranks.get(node).copied()));
+            used.extend(givers(self.shape, switch, step).filter_map(|node| self.ranks.get(&node).copied()));
             let combined = self.call.combine.filter(|_| inputs.len() > 1);
             let mut begins = at.max(doing.ready);
             if inputs.len() > 1
@@ -303,7 +275,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 begins = begins.max(*unit);
                 *unit = begins + occupied * cycle_ps;
             }
-            doing.ready = begins + unit_cycles(radix, combined, control_cycles, float_cycles) * cycle_ps;
+            doing.ready = begins + unit_cycles(*radix, combined, control_cycles, float_cycles) * cycle_ps;
             doing.next += 1;
             doing.value = match inputs[..] {
                 [only] => only,
@@ -346,7 +318,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let (input, whole_at) = input.unwrap_or(((switch, RESULTS + output, 0), 0));
         let packet = Packet {
             exit: (switch, output, self.channel(input, output)),
-            phits: self.phits(index),
+            phits: phits(self.call.place(index).len()),
             whole_at,
             is_limited: self.has_fifos() && to >= processors,
             of: bound,
@@ -354,18 +326,9 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         self.ports.enter(input, packet);
     }
 
-    /// Whether FIFOs behind links hold packets back: of pieces that one stands for they cannot.
+    /// Whether FIFOs behind links hold packets back.
     fn has_fifos(&self) -> bool {
-        self.shape.is_direct() && self.parameters.input_phits > 0 && self.pieces != Pieces::Alike
-    }
-
-    /// A packet begins to leave. One that stands for all pieces is at the next switch before the last of them has left.
-    fn begin(&mut self, at: u64, packet: &Packet<Bound>) {
-        let Packet { exit, of: (.., to, _, _), .. } = *packet;
-        if self.pieces == Pieces::Alike && to >= self.shape.processors() {
-            let first = phits(self.call.place(0).len()) * self.parameters.cycle_ps;
-            self.pass(at, at + first, exit, packet);
-        }
+        self.shape.is_direct() && self.parameters.input_phits > 0
     }
 
     /// A packet has left: to a processor of this switch, or to another switch.
@@ -380,10 +343,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             self.events.push(Reverse((at + hop_ps - router_ps, Event::Freed((before, port ^ 1, channel), phits))));
         }
         if to >= self.shape.processors() {
-            if self.pieces != Pieces::Alike {
-                self.pass(*began, at, exit, packet);
-            }
-            return;
+            return self.pass(*began, at, exit, packet);
         }
         let Some(rank) = self.ranks.get(&to).copied() else { return };
         let got = &mut self.outcome.got_ps[rank as usize];
@@ -423,26 +383,24 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
     }
 }
 
+/// Returns after how many pieces of a block the steps of switches are the same again.
+fn period(shape: Shape, call: &Call, size: u32) -> u32 {
+    // Pieces go to the spines in turn.
+    let (_, spines, _) = shape.levels();
+    call.period(size).next_multiple_of(spines.max(1))
+}
+
 /// Returns when each rank has sent and got the data of a checked call, whose ranks have it at the processor at `begins`.
 pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &[u64]) -> Outcome<()> {
-    let of = |pieces| Model::new(network, call, nodes, pieces, |_| ()).run(begins, |_, _| ());
+    let of = |count: u32| Model::new(network, call, nodes, 0..count as u16, |_| ()).run(begins, |_, _| ());
     let (size, chunks) = (nodes.len() as u32, call.chunks());
     let blocks = (0..size).map(|rank| call.inputs(rank, size).end.max(call.outputs(rank, size).end)).max().unwrap_or(1);
     let most = FOLLOWED / (size * blocks).max(1);
-    if chunks <= 2 * most {
-        return of(Pieces::First(chunks));
+    let few = most.clamp(1, FOLLOWED_MAX).next_multiple_of(period(network.0, call, size));
+    if chunks <= 2 * most.max(few) {
+        return of(chunks);
     }
-    // Pieces go to the spines in turn.
-    let (_, spines, _) = network.0.levels();
-    let period = call.period(size).next_multiple_of(spines.max(1));
-    if period == 1 && blocks > 1 {
-        return of(Pieces::Alike);
-    }
-    let few = most.clamp(period, FOLLOWED_MAX.max(period)).next_multiple_of(period);
-    if chunks <= 2 * few {
-        return of(Pieces::First(chunks));
-    }
-    let (one, two) = (of(Pieces::First(few)), of(Pieces::First(2 * few)));
+    let (one, two) = (of(few), of(2 * few));
     // While the first pieces are on their way, later ones wait in no output: then the busiest output says what more of them take.
     let least = two.busiest_ps - one.busiest_ps;
     // The last piece may be shorter than the others.
@@ -459,30 +417,25 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
 }
 
 /// Returns the nodes whose processors give inputs of a step of a switch.
-fn givers(shape: Shape, switch: u32, step: &Step) -> Vec<u32> {
+fn givers(shape: Shape, switch: u32, step: &Step) -> impl Iterator<Item = u32> {
     let (leaves, _, below) = shape.levels();
-    let node = |source: &Source| match source {
+    let node = move |source: &Source| match source {
         Source::Tag(tag) if shape.is_direct() => (*tag == PROCESSOR).then_some(switch),
         Source::Tag(tag) if switch < leaves && u32::from(*tag) < below => Some(switch * below + u32::from(*tag)),
         Source::Tag(_) | Source::Value => None,
     };
-    step.from.iter().filter_map(node).collect()
+    step.from.iter().filter_map(node)
 }
 
-/// Phits of so many bytes of data.
-fn phits_of(bytes: usize) -> u64 {
-    bytes.div_ceil(PHIT_BYTES).max(1) as u64
-}
-
-/// Pieces that are followed one by one, times ranks and blocks; and the most pieces.
-const FOLLOWED: u32 = 1 << 13;
+/// Half of the pieces that are followed, times ranks and blocks; and the half of each block where these are not all.
+const FOLLOWED: u32 = 1 << 15;
 const FOLLOWED_MAX: u32 = 256;
 
 /// Takes the inputs of a step in their order, and returns when the last of them is there; `None` if one is missing.
-fn take(step: &Step, arrived: &mut BTreeMap<u8, VecDeque<(u64, usize)>>, value: usize) -> Option<(u64, Vec<usize>)> {
+fn take(step: &Step, arrived: &mut Vec<(u8, u64, usize)>, value: usize) -> Option<(u64, Vec<usize>)> {
     let is_there = |source: &Source| match source {
         Source::Value => true,
-        Source::Tag(tag) => arrived.get(tag).is_some_and(|packets| !packets.is_empty()),
+        Source::Tag(wanted) => arrived.iter().any(|(tag, ..)| tag == wanted),
     };
     if !step.from.iter().all(is_there) {
         return None;
@@ -490,8 +443,9 @@ fn take(step: &Step, arrived: &mut BTreeMap<u8, VecDeque<(u64, usize)>>, value: 
     let mut last = 0;
     let mut one = |source: &Source| match source {
         Source::Value => Some(value),
-        Source::Tag(tag) => {
-            let (at, value) = arrived.get_mut(tag)?.pop_front()?;
+        Source::Tag(wanted) => {
+            let first = arrived.iter().position(|(tag, ..)| tag == wanted)?;
+            let (_, at, value) = arrived.remove(first);
             last = at.max(last);
             Some(value)
         }
@@ -501,7 +455,7 @@ fn take(step: &Step, arrived: &mut BTreeMap<u8, VecDeque<(u64, usize)>>, value: 
 }
 
 /// What each switch that has to do with a chunk does.
-fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Vec<Step>)> {
+fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Rc<[Step]>)> {
     let Call { collective, form, combine, root, .. } = *call;
     let head = Head { context: call.context.index() as u8, collective, form, combine, root, number: 0, chunk };
     let size = nodes.len() as u32;
@@ -512,10 +466,11 @@ fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Ve
                 nodes.get(other as usize).map(|node| *node as u16)
             };
             let switches = shape.processors() as u16;
-            (*node, Member { rank, size, peer: &peer, processor: *node as u16, switches }.steps(&head))
+            let member = Member { rank, size, peer: &peer, processor: *node as u16, switches };
+            (*node, member.steps(&head).into())
         };
         return (0..size).zip(nodes).map(plan).collect();
     }
     let members: Vec<u16> = nodes.iter().map(|node| *node as u16).collect();
-    (0..shape.switches()).map(|switch| (switch, Stand::of(shape, switch).steps(&head, &members))).collect()
+    (0..shape.switches()).map(|switch| (switch, Stand::of(shape, switch).steps(&head, &members).into())).collect()
 }

@@ -14,7 +14,7 @@ pub use crate::topology::{End, Shape, ShapeError};
 pub use call::{BLOCK_BYTES_MAX, Call, CallError, Chunk, Collective, Head, PAYLOAD_BYTES, is_supported};
 pub use fat::Stand;
 pub use forms::{Member, PROCESSOR, Source, Step, Target};
-pub use loggp::{Model, Outcome, Parameters, Pieces, times};
+pub use loggp::{Model, Outcome, Parameters, times};
 
 use crate::reduction::{Combine, Element};
 

@@ -79,8 +79,6 @@ pub(super) struct Ports<P> {
     number: u64,
     /// Packets that will have left, to be taken from here.
     pub(super) due: Vec<Due>,
-    /// Packets that began to leave, to be taken from here.
-    pub(super) begun: Vec<Packet<P>>,
 }
 
 impl<P: Copy> Ports<P> {
@@ -99,7 +97,6 @@ impl<P: Copy> Ports<P> {
             cycle_ps,
             number: 0,
             due: Vec::new(),
-            begun: Vec::new(),
         }
     }
 
@@ -175,16 +172,15 @@ impl<P: Copy> Ports<P> {
         let rest = packet.phits * self.cycle_ps;
         self.leaving.insert(exit, Leaving { input, packet, began: at, rest, since: at, sharers: 1, number: 0 });
         self.exits.insert(input, exit);
-        self.begun.push(packet);
         self.share(at, input, exit);
     }
 
     /// The number of packets that leave from a port or by an output has changed: says anew when these will have left.
     fn share(&mut self, at: u64, (switch, port, _): Input, (_, output, _): Exit) {
-        let from = (0..CHANNELS).filter_map(|channel| self.exits.get(&(switch, port, channel)).copied());
+        let from = [0, 1].map(|channel| self.exits.get(&(switch, port, channel)).copied());
+        let from = from.into_iter().flatten().filter(|exit| exit.1 != output);
         let by = (0..CHANNELS).map(|channel| (switch, output, channel));
-        let touched: BTreeSet<Exit> = from.chain(by).collect();
-        for exit in touched {
+        for exit in from.chain(by) {
             let Some(leaving) = self.leaving.get(&exit) else { continue };
             let ((_, port, _), (_, output, _)) = (leaving.input, exit);
             let at_port = (0..CHANNELS).filter(|channel| self.exits.contains_key(&(switch, port, *channel))).count();

@@ -1,56 +1,15 @@
-//! Device trees in the metadata of a partition. Trees are built here token by token, as the Devicetree Specification has them.
+//! Device trees in the metadata of a partition.
 #![forbid(unsafe_code)]
 
+mod xclbin_writer;
+
 use fpga_image::xclbin::{Partition, Property};
-use fpga_image::{Error, Image};
+use fpga_image::{Error, Image, Uuid};
 use proptest::prelude::*;
 
+use xclbin_writer::{PARTITION_METADATA, Tree};
+
 const INTERFACE: &str = "862c7020a250293e32036f19956669e5";
-
-/// A tree under construction.
-#[derive(Default, Clone)]
-struct Tree {
-    structure: Vec<u8>,
-    strings: Vec<u8>,
-}
-
-impl Tree {
-    fn token(mut self, token: u32) -> Self {
-        self.structure.extend(token.to_be_bytes());
-        self
-    }
-
-    fn padded(mut self, bytes: &[u8]) -> Self {
-        self.structure.extend(bytes);
-        self.structure.resize(self.structure.len().next_multiple_of(4), 0);
-        self
-    }
-
-    fn node(self, name: &str) -> Self {
-        self.token(1).padded(format!("{name}\0").as_bytes())
-    }
-
-    fn property(mut self, name: &str, value: &[u8]) -> Self {
-        let at = self.strings.len() as u32;
-        self.strings.extend(name.as_bytes());
-        self.strings.push(0);
-        self.token(3).token(value.len() as u32).token(at).padded(value)
-    }
-
-    fn end(self) -> Self {
-        self.token(2)
-    }
-
-    /// Header, an empty list of reserved memory, structure, names.
-    fn bytes(&self) -> Vec<u8> {
-        let (structure, strings) = (self.structure.len() as u32, self.strings.len() as u32);
-        let begin = 40 + 16;
-        let total = begin + structure + strings;
-        let header = [0xd00d_feed, total, begin, begin + structure, 40, 17, 16, 0, strings, structure];
-        let header = header.iter().flat_map(|word| word.to_be_bytes());
-        header.chain([0; 16]).chain(self.structure.iter().copied()).chain(self.strings.iter().copied()).collect()
-    }
-}
 
 /// What a shell of AMD's with two interfaces says, shortened.
 fn right() -> Tree {
@@ -80,15 +39,7 @@ fn right() -> Tree {
 
 /// An xclbin file whose only section is PARTITION_METADATA.
 fn xclbin(tree: &[u8]) -> Vec<u8> {
-    let mut file = vec![0; 496];
-    file[..8].copy_from_slice(b"xclbin2\0");
-    file[8..12].fill(0xff);
-    file[304..312].copy_from_slice(&(496 + tree.len() as u64).to_le_bytes());
-    (file[448], file[456]) = (1, 20);
-    file[480..488].copy_from_slice(&496_u64.to_le_bytes());
-    file[488..496].copy_from_slice(&(tree.len() as u64).to_le_bytes());
-    file.extend(tree);
-    file
+    xclbin_writer::xclbin(Uuid::nil(), &[(PARTITION_METADATA, tree.to_vec())])
 }
 
 fn refusal(tree: &[u8]) -> String {

@@ -60,7 +60,7 @@ impl Drop for Cluster {
         let is_reset_alone = |card: &mut Card| {
             let function = card.function();
             function.bus() == BusKind::Vfio
-                && !matches!(function.opening_reset(), ResetOutcome::Hot | ResetOutcome::None)
+                && matches!(function.opening_reset(), ResetOutcome::Function | ResetOutcome::Bus)
         };
         let apart: Vec<Card> = self.cards.extract_if(.., is_reset_alone).collect();
         if apart.len() > 1 {

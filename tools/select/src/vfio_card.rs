@@ -52,13 +52,23 @@ pub(crate) fn open_all(cards: &[VfioCard], domain: &Domain) -> Result<Vec<Functi
         buses.entry((card.address.segment(), card.address.bus())).or_default().push(index);
     }
     let open =
-        |of_bus: Vec<usize>| -> Vec<_> { of_bus.into_iter().map(|index| (index, cards[index].open(domain))).collect() };
+        |of_bus: &[usize]| -> Vec<_> { of_bus.iter().map(|index| (*index, cards[*index].open(domain))).collect() };
     let mut opened: Vec<_> = if buses.len() == 1 {
-        buses.into_values().flat_map(open).collect()
+        buses.values().flat_map(|of_bus| open(of_bus)).collect()
     } else {
         thread::scope(|scope| {
-            let threads: Vec<_> = buses.into_values().map(|of_bus| scope.spawn(|| open(of_bus))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+            let (mut opened, mut threads) = (Vec::new(), Vec::new());
+            for of_bus in buses.values() {
+                let thread = thread::Builder::new().name("opening".to_owned());
+                match thread.spawn_scoped(scope, || open(of_bus)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(_) => opened.extend(open(of_bus)), // Without a thread they are opened here.
+                }
+            }
+            for thread in threads {
+                opened.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            opened
         })
     };
     opened.sort_by_key(|(index, _)| *index);

@@ -5,7 +5,7 @@ use super::super::times::Times;
 use super::step::{Part, Step};
 use crate::Topology;
 use crate::cost::{Bound, Moment};
-use crate::switch::{Call, Model, Parameters, Pieces, times};
+use crate::switch::{Call, Model, Parameters, times};
 
 /// Returns the times of the network's parts, if its switches compute.
 pub(super) fn parameters(clock: &Clock<'_>) -> Option<Parameters> {
@@ -46,7 +46,7 @@ impl Step<'_> {
             begins[own(part)] = start.ps;
         }
         let whole = times((shape, parameters), &call, nodes, &begins);
-        let first = Model::new((shape, parameters), &call, nodes, Pieces::One(0), |_| ());
+        let first = Model::new((shape, parameters), &call, nodes, 0..1, |_| ());
         let short = first.run(&begins, |_, _| ());
         let all_there = starts.iter().copied().fold(Moment::default(), Moment::max);
         let of_part = |(part, start): (&Part<'_>, &Moment)| {

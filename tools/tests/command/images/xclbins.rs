@@ -1,64 +1,23 @@
-//! xclbin files for Alveo cards, written here field by field as AMD's `xclbin.h` and the Devicetree Specification have them.
+//! xclbin files for Alveo cards.
+
+#[path = "../../../../driver/image/tests/xclbin_writer/mod.rs"]
+mod xclbin_writer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fpga_image::Uuid;
 
+use self::xclbin_writer::{BITSTREAM, PARTITION_METADATA, Tree, xclbin};
 use super::{Bench, CARD, OTHER, beginning, failed};
 use crate::{json, run};
 
-/// Offset of the UUID of the interface, and of the first entry of the table of sections.
-const INTERFACE: usize = 336;
-const SECTIONS: usize = 456;
-/// Bytes of an entry; kinds of sections.
-const ENTRY_BYTES: usize = 40;
-const BITSTREAM: u32 = 0;
-const PARTITION_METADATA: u32 = 20;
-
 /// A device tree with one property of the root, and one of the node `/interfaces/@0`.
 fn tree(logic: &str, interface: &str) -> Vec<u8> {
-    let names = b"logic_uuid\0interface_uuid\0";
-    let text = |guid: &str| format!("{}\0\0\0\0", guid.replace('-', "")).into_bytes();
-    let property = |name: u32, guid: &str| [&word(3)[..], &word(33), &word(name), &text(guid)].concat();
-    let node = |name: &[u8]| [&word(1)[..], name].concat();
-    let structure = [
-        node(b"\0\0\0\0"),
-        property(0, logic),
-        node(b"interfaces\0\0"),
-        node(b"@0\0\0"),
-        property(11, interface),
-        [2, 2, 2, 9].map(word).concat(),
-    ]
-    .concat();
-    let (begin, bytes) = (56, structure.len() as u32);
-    let total = begin + bytes + names.len() as u32;
-    let header = [0xd00d_feed, total, begin, begin + bytes, 40, 17, 16, 0, names.len() as u32, bytes];
-    [header.map(word).concat(), vec![0; 16], structure, names.to_vec()].concat()
-}
-
-fn word(value: u32) -> [u8; 4] {
-    value.to_be_bytes()
-}
-
-/// A file for `interface`, with these sections.
-fn xclbin(interface: Uuid, sections: &[(u32, Vec<u8>)]) -> Vec<u8> {
-    let mut file = vec![0; SECTIONS + ENTRY_BYTES * sections.len()];
-    file[..8].copy_from_slice(b"xclbin2\0");
-    file[8..12].fill(0xff);
-    file[INTERFACE..INTERFACE + 16].copy_from_slice(interface.as_bytes());
-    file[448] = sections.len() as u8;
-    for (index, (kind, bytes)) in sections.iter().enumerate() {
-        file.resize(file.len().next_multiple_of(8), 0);
-        let (entry, place) = (SECTIONS + ENTRY_BYTES * index, file.len() as u64);
-        file[entry..entry + 4].copy_from_slice(&kind.to_le_bytes());
-        file[entry + 24..entry + 32].copy_from_slice(&place.to_le_bytes());
-        file[entry + 32..entry + 40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
-        file.extend(bytes);
-    }
-    let length = file.len() as u64;
-    file[304..312].copy_from_slice(&length.to_le_bytes());
-    file
+    let text = |guid: &str| format!("{}\0", guid.replace('-', "")).into_bytes();
+    let root = Tree::default().node("").property("logic_uuid", &text(logic));
+    let interfaces = root.node("interfaces").node("@0").property("interface_uuid", &text(interface));
+    interfaces.end().end().end().token(9).bytes()
 }
 
 /// An Alveo card, its interface, and a .bit file that brings [`OTHER`].
