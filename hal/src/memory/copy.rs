@@ -5,9 +5,9 @@
 //! are to atomics, and live for one load or store.
 //!
 //! A bulk copy is no `memcpy`, which is an ordinary access and must not race: the compiler could read a byte twice and get
-//! different values, or omit the copy. On x86-64 a bulk copy is one `rep movsb`, which is opaque to the compiler. It is as fast
-//! as the C library's `memcpy`, which uses the same instruction beyond a few KiB; relaxed words reach a fifth of that speed in
-//! the caches. Other processors use relaxed words.
+//! different values, or omit the copy. On x86-64 a bulk copy is one `rep movsb`, or `rep movsq` ([`is_slow_by_bytes`]), which is
+//! opaque to the compiler. It is as fast as the C library's `memcpy`, which uses the same instruction beyond a few KiB; relaxed
+//! words reach a fifth of that speed in the caches. Other processors use relaxed words.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -134,7 +134,7 @@ unsafe fn bulk_in(target: *mut u8, data: &[u8]) {
     }
 }
 
-/// Moves bytes by one instruction. Its stores become visible in any order, and all of them before later stores (Intel SDM
+/// Moves bytes by string instructions. Their stores become visible in any order, and all of them before later stores (Intel SDM
 /// volume 3, "Fast-String Operation and Out-of-Order Stores").
 ///
 /// # Safety
@@ -142,15 +142,38 @@ unsafe fn bulk_in(target: *mut u8, data: &[u8]) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn move_bytes(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: the instruction reads `bytes` bytes at `source` and writes as many at `target`, which are valid (caller), and
-    // nothing else. The direction flag is clear, as the ABI demands. Without `nomem` the compiler moves no access across it.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") bytes => _, inout("rsi") source => _, inout("rdi") target => _,
-            options(nostack, preserves_flags)
-        );
+    if is_slow_by_bytes(source.addr(), target.addr()) {
+        // SAFETY: the instructions read `bytes` bytes at `source` and write as many at `target`, which are valid (caller), and
+        // nothing else: first words, then the rest. The direction flag is clear, as the ABI demands. Without `nomem` the
+        // compiler moves no access across them.
+        unsafe {
+            std::arch::asm!(
+                "rep movsq",
+                "mov rcx, {rest}",
+                "rep movsb",
+                rest = in(reg) bytes % 8,
+                inout("rcx") bytes / 8 => _, inout("rsi") source => _, inout("rdi") target => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    } else {
+        // SAFETY: as above, byte by byte.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") bytes => _, inout("rsi") source => _, inout("rdi") target => _,
+                options(nostack, preserves_flags)
+            );
+        }
     }
+}
+
+/// Whether the target begins up to 31 bytes behind the source in a page, as a large block of `malloc` does behind pages of DMA memory.
+/// There `rep movsb` reaches 1.3 to 2.7 GB/s on Zen 3, and `rep movsq` 5 to 20 GB/s; elsewhere `rep movsb` is as fast, or faster.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn is_slow_by_bytes(source: usize, target: usize) -> bool {
+    (1..32).contains(&(target.wrapping_sub(source) % 4096))
 }
 
 /// Bulk copies on other processors: relaxed words of the shared side, and bytes before and after them.
@@ -282,6 +305,27 @@ mod tests {
                 // SAFETY: as for `copy_in`.
                 unsafe { copy_out(at, &mut part) };
                 assert_eq!(part, data[..len], "start {start}, len {len}");
+            }
+        }
+    }
+
+    /// By bytes and by words: distances in a page of 0 to 40 bytes, and one less than a page.
+    #[test]
+    fn every_distance_in_a_page_copies_exactly_its_bytes() {
+        let content: Vec<u8> = (0..519u32).map(|i| (i * 7 + 1) as u8 | 1).collect();
+        let mut memory = vec![0u64; 80];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: 640 bytes were allocated.
+        unsafe { copy_in(base, &content) };
+        for distance in (0..=40).chain([4095]) {
+            for bytes in [1, 7, 8, 9, 257, 300, 519] {
+                let mut data = vec![0; 8192];
+                let start = (base.addr() + distance).wrapping_sub(data.as_ptr().addr()) % 4096;
+                // SAFETY: `bytes` is at most 519.
+                unsafe { bulk_out(base, &mut data[start..start + bytes]) };
+                assert_eq!(data[start..start + bytes], content[..bytes], "distance {distance}, {bytes} bytes");
+                let others = data[..start].iter().chain(&data[start + bytes..]);
+                assert!(others.copied().all(|byte| byte == 0), "distance {distance}, {bytes} bytes");
             }
         }
     }
