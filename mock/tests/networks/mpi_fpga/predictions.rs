@@ -1,7 +1,7 @@
 //! Predictions of the LogGP model beside the simulation.
 
 use cmdseq::reduction::{Combine, Element, Reduction};
-use cmdseq::switch::Shape;
+use cmdseq::switch::{BLOCK_BYTES_MAX, Shape, times};
 use fpga_mock::mpi_fpga::{Call, Collective, Form, Network, Profile, predicted_ps};
 use proptest::prelude::*;
 
@@ -93,4 +93,19 @@ fn loggp_predicts_long_blocks_within_five_percent() {
     of("4x2x2", Collective::ReduceScatter, Form::Halving, 16);
     of("5x3x1", Collective::ReduceScatter, Form::Tree, 64);
     of("5x3x2", Collective::ReduceScatter, Form::Halving, 16);
+}
+
+/// As many pieces as a block can have, all of which are followed for one rank.
+#[test]
+fn the_longest_block_of_one_rank_takes_as_long_as_its_phits() {
+    let (profile, shape): (_, Shape) = (Profile::published(), "2x1x1".parse().unwrap());
+    let mut network = Network::new(&profile, shape).unwrap();
+    let context = network.create(&[0]).unwrap();
+    let predicted = |bytes: u32| {
+        let (collective, form, combine) = (Collective::Broadcast, Form::Tree, None);
+        let call = Call { context, collective, form, combine, root: 0, bytes };
+        times((shape, profile.parameters(shape)), &call, &[0], &[]).got_ps[0]
+    };
+    let (half, whole) = (predicted(BLOCK_BYTES_MAX / 2), predicted(BLOCK_BYTES_MAX));
+    assert!(half.abs_diff(whole / 2) < half / 100, "{half} ps for half of {whole}");
 }
