@@ -3,8 +3,8 @@
 //! `Os + k G + L + Or`: the longest way of a chunk through units and links is L, and what it waits for others at the FIFO of its
 //! processor, at inputs, outputs and units is k G. Os and Or are the caller's: they are times of a processor.
 //!
-//! Pieces of blocks are followed one by one, if they are not too many. Of longer blocks the first ones are followed, and what the second half
-//! of these adds goes on.
+//! Pieces of blocks are followed one by one, if they are not too many. Of longer blocks only the first ones are
+//! followed; each later one adds as much time as one in the second half of these.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -72,7 +72,6 @@ enum Event {
 }
 
 /// What a switch does with a piece, how far it is, and when the last result was there.
-#[derive(Clone)]
 struct Doing {
     steps: Rc<[Step]>,
     next: usize,
@@ -392,7 +391,7 @@ fn period(shape: Shape, call: &Call, size: u32) -> u32 {
 
 /// Returns when each rank has sent and got the data of a checked call, whose ranks have it at the processor at `begins`.
 pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &[u64]) -> Outcome<()> {
-    // The last of 65536 pieces has no number that ends a range; one piece less is as good a prediction.
+    // A block has up to 65536 pieces, one more than this range can hold. The last one hardly changes the time.
     let first = |count: u32| 0..u16::try_from(count).unwrap_or(u16::MAX);
     let of = |count| Model::new(network, call, nodes, first(count), |_| ()).run(begins, |_, _| ());
     let (size, chunks) = (nodes.len() as u32, call.chunks());
@@ -429,8 +428,9 @@ fn givers(shape: Shape, switch: u32, step: &Step) -> impl Iterator<Item = u32> {
     step.from.iter().filter_map(node)
 }
 
-/// Half of the pieces that are followed, times ranks and blocks; and the half of each block where these are not all.
+/// All pieces are followed if pieces times ranks times blocks are at most twice this number.
 const FOLLOWED: u32 = 1 << 15;
+/// Else at most twice so many pieces of each block are followed.
 const FOLLOWED_MAX: u32 = 256;
 
 /// Takes the inputs of a step in their order, and returns when the last of them is there; `None` if one is missing.
