@@ -277,7 +277,7 @@ impl Engine {
     }
 
     /// Has the card run its part of the plan of `shape`, which there must be, on `data`, but for what the card reaches at `ends`. Calls
-    /// `progress` while it waits.
+    /// `progress` while it waits for long, and once at the end.
     pub(crate) fn call(
         &mut self,
         registered: &Registered,
@@ -305,6 +305,8 @@ impl Engine {
             }
         }
         self.end(&flow, count - 1, data, &progress, &mut finished)?;
+        // A program may rely on it: one that makes no other calls would never send the rest of a message.
+        progress();
         Ok(finished)
     }
 

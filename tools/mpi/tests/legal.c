@@ -3,6 +3,7 @@
    legal host: communicators of the ranks of one host, and of every other rank.
    legal spawn: ranks that are started by MPI_Comm_spawn; calls with them go to the MPI library.
    legal order: sums whose order is visible, and calls in which it is not.
+   legal message: a message in parts, while both ranks make nothing but collective calls.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
@@ -52,6 +53,29 @@ static void in_order(void) {
     if (rank == 0) printf("expected allreduce 1\nexpected reduce 1\nexpected broadcast 1\n");
 }
 
+/* A message that the sender must work on, and that arrives while it only calls collectives. */
+static void with_message(void) {
+    enum { BYTES = 8 << 20, MOST = 100000 };
+    int rank, size, arrived = 0, all = 0;
+    char *data = malloc(BYTES);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    memset(data, rank, BYTES);
+    if (rank == 0) MPI_Isend(data, BYTES, MPI_BYTE, size - 1, 0, MPI_COMM_WORLD, &request);
+    if (rank == size - 1) MPI_Irecv(data, BYTES, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request);
+    long count = 0;
+    for (; !all && count < MOST; count++) {
+        if (rank == size - 1) MPI_Test(&request, &arrived, MPI_STATUS_IGNORE);
+        MPI_Allreduce(&arrived, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    }
+    wrong += !all;
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (rank == size - 1) for (long i = 0; i < BYTES; i++) wrong += data[i] != 0;
+    if (rank == 0) printf("expected allreduce %ld\n", count);
+    free(data);
+}
+
 /* Parents and children, as one communicator. */
 static void with_children(char *program, MPI_Comm parent) {
     MPI_Comm children = parent, all;
@@ -96,6 +120,7 @@ int main(int argc, char **argv) {
     MPI_Comm_get_parent(&parent);
     if (is_child || strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
     else if (strcmp(argv[1], "order") == 0) in_order();
+    else if (strcmp(argv[1], "message") == 0) with_message();
     else by_host();
     if (rank == 0 && expected) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();
