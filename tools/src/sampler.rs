@@ -2,12 +2,38 @@
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_driver::{Card, PublishedSensors};
 
 /// Time between two readings. Firmware counts its heartbeat meanwhile, or its values are stale.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two looks at firmware that starts.
+const STARTING: Duration = Duration::from_millis(100);
+
+/// The sensors of a card.
+#[derive(Debug)]
+struct Sampled {
+    name: String,
+    sensors: PublishedSensors,
+    /// When they are read next.
+    due: Instant,
+}
+
+impl Sampled {
+    /// Reads the sensors if it is time. Returns whether the card is still published.
+    fn sample(&mut self, now: Instant) -> bool {
+        if now < self.due {
+            return true;
+        }
+        let is_published = self.sensors.publish().unwrap_or_else(|error| {
+            log::info!("{}: cannot read its sensors: {error}", self.name);
+            true
+        });
+        self.due = Instant::now() + if self.sensors.were_read() { INTERVAL } else { STARTING };
+        is_published
+    }
+}
 
 /// A thread that reads sensors, until this is dropped.
 #[derive(Debug)]
@@ -21,26 +47,25 @@ impl Sampler {
     /// Starts to read the sensors of `cards`; `None` if no card has any. What fails is logged: nobody may be watching.
     pub(crate) fn start(cards: &[Card]) -> Option<Self> {
         let found = |card: &Card| match card.sensors() {
-            Ok(sensors) => sensors.map(|sensors| (card.name().to_owned(), sensors)),
+            Ok(sensors) => {
+                sensors.map(|sensors| Sampled { name: card.name().to_owned(), sensors, due: Instant::now() })
+            }
             Err(error) => {
                 log::info!("{}: does not publish its sensors: {error}", card.name());
                 None
             }
         };
-        let mut sensors: Vec<(String, PublishedSensors)> = cards.iter().filter_map(found).collect();
+        let mut sensors: Vec<Sampled> = cards.iter().filter_map(found).collect();
         if sensors.is_empty() {
             return None;
         }
         let (stop, stopped) = mpsc::channel();
         let read = move || {
             loop {
-                sensors.retain_mut(|(name, one)| {
-                    one.publish().unwrap_or_else(|error| {
-                        log::info!("{name}: cannot read its sensors: {error}");
-                        true
-                    })
-                });
-                if sensors.is_empty() || stopped.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
+                let now = Instant::now();
+                sensors.retain_mut(|one| one.sample(now));
+                let Some(next) = sensors.iter().map(|one| one.due).min() else { return };
+                if stopped.recv_timeout(next.saturating_duration_since(now)) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }

@@ -28,8 +28,13 @@ impl PublishedSensors {
         Ok(found.map(|sensors| PublishedSensors { sensors, words, last: Vec::new() }))
     }
 
-    /// Reads the sensors and publishes what they read; at least a second should pass between two calls. Returns whether the card is still
-    /// published.
+    /// Whether the sensors were read, since the firmware that measures has started.
+    pub fn were_read(&self) -> bool {
+        !self.last.is_empty()
+    }
+
+    /// Reads the sensors and publishes what they read; at least a second should pass between two calls that read something. Returns
+    /// whether the card is still published.
     ///
     /// # Errors
     /// Those of the part that measures, and the bus's. The values read before are published as stale then.
