@@ -430,11 +430,19 @@ impl Session {
     /// Makes the counterpart of `comm`, whose members all have cards, or says why there is none. Collective.
     fn enrol(&mut self, comm: Comm) -> Result<Result<Registered, Reason>, Trouble> {
         let (rank, size, constants) = (comm.rank()?, comm.size()?, self.constants.clone());
+        let mut group = comm.ranks_in(self.world)?.unwrap_or_default();
+        group.sort_unstable();
+        if self.differing.contains(&group) {
+            return Ok(Err(Reason::Registration));
+        }
         let Some(engine) = self.engine() else { return Ok(Err(Reason::NoCards)) };
         match engine.register(Box::new(MpiPeers::new(comm, rank, size, constants))) {
             Ok(registered) => Ok(Ok(registered)),
             // All ranks have this error.
             Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {
+                if matches!(error, Error::Differs { .. }) {
+                    self.differing.insert(group);
+                }
                 // One line: a program may make any number of communicators. The statistics count the calls of all.
                 if !std::mem::replace(&mut self.is_refusal_said, true) && rank == 0 {
                     eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));

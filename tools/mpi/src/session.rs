@@ -1,5 +1,6 @@
 //! The time between `MPI_Init` and `MPI_Finalize`: the card of this rank, agreed with all others.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) failed: Option<String>,
     /// Whether a line has said why the cards refused a communicator.
     pub(crate) is_refusal_said: bool,
+    /// Groups whose cards differ, by ranks in the world, sorted. All members know it, so none of them tries again.
+    pub(crate) differing: HashSet<Vec<u32>>,
     /// Of the number of a communicator's record.
     pub(crate) key: Key,
     /// Of what the program wishes for a communicator.
@@ -106,6 +109,7 @@ impl Session {
             cards,
             failed: None,
             is_refusal_said: false,
+            differing: HashSet::new(),
             key: Key::create(forget)?,
             hint: Key::create(keep_nothing)?,
             records: Records::default(),
