@@ -299,7 +299,7 @@ impl Engine {
             if has_tables && index > 0 {
                 self.end(&flow, index - 1, data, &progress, &mut finished)?;
             }
-            self.begin(&flow, index, data)?;
+            self.begin(&flow, index, data, &progress)?;
             if !has_tables && index > 0 {
                 self.end(&flow, index - 1, data, &progress, &mut finished)?;
             }
@@ -311,13 +311,13 @@ impl Engine {
     }
 
     /// Copies the input of a part, and submits it.
-    fn begin(&mut self, flow: &Flow<'_>, index: u64, data: &impl Data) -> Result<(), Error> {
+    fn begin(&mut self, flow: &Flow<'_>, index: u64, data: &impl Data, progress: &impl Fn()) -> Result<(), Error> {
         let (program, (slot, base)) = (flow.planned.program(index), flow.slot(index));
         let Engine { cluster, buffer: Some(buffer), stages, timeout, .. } = self else { return Err(unreserved()) };
         flow.lay(&mut stages[slot], index);
         stages[slot].store(buffer, base, data)?;
         cluster.card_mut(0).load_tables(&program.tables)?;
-        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, *timeout)
+        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, *timeout, progress)
     }
 
     /// Waits for a part, and copies its output.

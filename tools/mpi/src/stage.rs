@@ -138,7 +138,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts the copies and the program into the ring, and rings.
+    /// Puts the copies and the program into the ring, and rings. Calls `progress` while it waits for room.
     pub(crate) fn submit(
         &mut self,
         queue: &mut QueuePair,
@@ -146,21 +146,22 @@ impl Stage {
         base: usize,
         program: &[Instruction],
         timeout: Option<Duration>,
+        progress: &impl Fn(),
     ) -> Result<(), Error> {
         let Stage { input, output, flights, .. } = self;
         flights.clear();
         for (held, host, card, bytes) in input.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(host, card, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, timeout)?;
+            push(queue, flights, copy, timeout, progress)?;
         }
         let first = flights.len();
         for instruction in program {
-            push(queue, flights, Bound::from(instruction), timeout)?;
+            push(queue, flights, Bound::from(instruction), timeout, progress)?;
         }
         self.program = first..flights.len();
         for (held, host, card, bytes) in output.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(card, host, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, timeout)?;
+            push(queue, flights, copy, timeout, progress)?;
         }
         queue.ring()
     }
@@ -205,12 +206,15 @@ fn push(
     flights: &mut Vec<(Token, Operation)>,
     bound: Bound,
     timeout: Option<Duration>,
+    progress: &impl Fn(),
 ) -> Result<(), Error> {
     let operation = bound.instruction().operation;
     let began = Instant::now();
     while !queue.has_room() {
         queue.ring()?;
-        queue.wait_progress(PAUSE_MAX)?;
+        if queue.wait_progress(PAUSE_MAX)? == 0 {
+            progress();
+        }
         expect_before(timeout, began, || "room in the ring".to_owned())?;
     }
     flights.push((queue.push(bound)?, operation));
