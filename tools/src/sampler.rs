@@ -26,12 +26,13 @@ impl Sampled {
         if now < self.due {
             return true;
         }
-        let is_published = self.sensors.publish().unwrap_or_else(|error| {
+        let published = self.sensors.publish();
+        let is_starting = published.is_ok() && !self.sensors.were_read();
+        self.due = Instant::now() + if is_starting { STARTING } else { INTERVAL };
+        published.unwrap_or_else(|error| {
             log::info!("{}: cannot read its sensors: {error}", self.name);
             true
-        });
-        self.due = Instant::now() + if self.sensors.were_read() { INTERVAL } else { STARTING };
-        is_published
+        })
     }
 }
 
@@ -65,7 +66,9 @@ impl Sampler {
                 let now = Instant::now();
                 sensors.retain_mut(|one| one.sample(now));
                 let Some(next) = sensors.iter().map(|one| one.due).min() else { return };
-                if stopped.recv_timeout(next.saturating_duration_since(now)) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
+                    != Err(RecvTimeoutError::Timeout)
+                {
                     return;
                 }
             }

@@ -112,7 +112,7 @@ pub(crate) fn shape(collective: Collective, bytes: u64) -> Shape {
 
 /// One call of `rank`, from its input to its output.
 pub(crate) fn call(engine: &mut Engine, registered: &Registered, shape: &Shape, input: &[u8], output: &mut [u8]) {
-    engine.call(registered, shape, &Ends::default(), &mut Apart { input, output }, || {}).unwrap();
+    engine.call(registered, shape, &Ends::default(), &mut Apart { input, output }, &|| {}).unwrap();
 }
 
 /// Runs `rank` on a thread for each rank, with its engine and a communicator of all.
@@ -239,7 +239,7 @@ fn memory_that_the_card_reaches_is_not_copied() {
             let mut finished = None;
             let counted = allocation_counter::measure(|| {
                 let mut data = Apart { input: &own, output: &mut found };
-                finished = Some(engine.call(registered, &allreduce, &ends, &mut data, || {}).unwrap());
+                finished = Some(engine.call(registered, &allreduce, &ends, &mut data, &|| {}).unwrap());
             });
             if let (Some(at), Some(end)) = (output, &ends.output) {
                 assert!(found.iter().all(|byte| *byte == 0), "the host has copied the output");

@@ -19,7 +19,7 @@ use crate::data::Data;
 use crate::memory::Reached;
 use crate::parts::{PART_BYTES, Parts};
 use crate::shape::Shape;
-use crate::stage::Stage;
+use crate::stage::{Patience, Stage};
 
 /// Plans that a communicator keeps. All of them are dropped if there are more, on all ranks at the same call.
 pub(crate) const PLANS_MAX: usize = 256;
@@ -284,8 +284,9 @@ impl Engine {
         shape: &Shape,
         ends: &Ends,
         data: &mut impl Data,
-        progress: impl Fn(),
+        progress: &dyn Fn(),
     ) -> Result<Finished, Error> {
+        let patience = Patience { timeout: self.timeout, progress };
         let planned = known(registered, shape)?;
         let count = planned.parts.count();
         let mut flow = Flow { planned, ends, wants_output: data.wants_output(), room: 0, align: self.alignment() };
@@ -297,27 +298,27 @@ impl Engine {
         let mut finished = Finished::default();
         for index in 0..count {
             if has_tables && index > 0 {
-                self.end(&flow, index - 1, data, &progress, &mut finished)?;
+                self.end(&flow, index - 1, data, &patience, &mut finished)?;
             }
-            self.begin(&flow, index, data, &progress)?;
+            self.begin(&flow, index, data, &patience)?;
             if !has_tables && index > 0 {
-                self.end(&flow, index - 1, data, &progress, &mut finished)?;
+                self.end(&flow, index - 1, data, &patience, &mut finished)?;
             }
         }
-        self.end(&flow, count - 1, data, &progress, &mut finished)?;
+        self.end(&flow, count - 1, data, &patience, &mut finished)?;
         // A program may rely on it: one that makes no other calls would never send the rest of a message.
         progress();
         Ok(finished)
     }
 
     /// Copies the input of a part, and submits it.
-    fn begin(&mut self, flow: &Flow<'_>, index: u64, data: &impl Data, progress: &impl Fn()) -> Result<(), Error> {
+    fn begin(&mut self, flow: &Flow<'_>, index: u64, data: &impl Data, patience: &Patience<'_>) -> Result<(), Error> {
         let (program, (slot, base)) = (flow.planned.program(index), flow.slot(index));
-        let Engine { cluster, buffer: Some(buffer), stages, timeout, .. } = self else { return Err(unreserved()) };
+        let Engine { cluster, buffer: Some(buffer), stages, .. } = self else { return Err(unreserved()) };
         flow.lay(&mut stages[slot], index);
         stages[slot].store(buffer, base, data)?;
         cluster.card_mut(0).load_tables(&program.tables)?;
-        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, *timeout, progress)
+        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, patience)
     }
 
     /// Waits for a part, and copies its output.
@@ -326,13 +327,13 @@ impl Engine {
         flow: &Flow<'_>,
         index: u64,
         data: &mut impl Data,
-        progress: &impl Fn(),
+        patience: &Patience<'_>,
         finished: &mut Finished,
     ) -> Result<(), Error> {
         let (slot, base) = flow.slot(index);
-        let Engine { cluster, buffer: Some(buffer), stages, timeout, .. } = self else { return Err(unreserved()) };
+        let Engine { cluster, buffer: Some(buffer), stages, .. } = self else { return Err(unreserved()) };
         let node = cluster.cards()[0].node();
-        finished.cycles += stages[slot].finish(cluster.card_mut(0).queue_mut(), node, *timeout, progress)?;
+        finished.cycles += stages[slot].finish(cluster.card_mut(0).queue_mut(), node, patience)?;
         finished.copied += stages[slot].copied();
         stages[slot].fetch(buffer, base, data)
     }

@@ -226,7 +226,7 @@ impl Session {
         if !engine.plan(registered, shape)? {
             return Ok(Err(Reason::NoPlan));
         }
-        let progress = || comm.progress(constants);
+        let progress: &dyn Fn() = &|| comm.progress(constants);
         if policy == Policy::Auto {
             let is_faster = match registered.is_faster(shape) {
                 Some(known) => known,
@@ -263,7 +263,7 @@ impl Session {
         (comm, policy): (Comm, Policy),
         places: &Places,
     ) -> Result<Done, Trouble> {
-        let progress = || comm.progress(call.constants);
+        let progress = &|| comm.progress(call.constants);
         let verdict = match team.verdict(call.shape) {
             Some(known) => known,
             None => {
@@ -320,7 +320,7 @@ impl Session {
         let is_faster = measure(call, comm, (bytes(&places.input), bytes(&places.output)), |input, output| {
             team.give(call, input)?;
             let usable = self.usable(registered.as_deref_mut(), team, call);
-            team.exchange(usable, call, || comm.progress(call.constants))?;
+            team.exchange(usable, call, &|| comm.progress(call.constants))?;
             Ok(team.take(call, places.output.as_ref().map(|_| output))?)
         })?;
         Ok(if is_faster { None } else { Some(Reason::Slower) })
@@ -397,15 +397,17 @@ impl Session {
             Err(reason) => return Ok(Err(*reason)),
         };
         if seats.iter().all(|seat| seat.has_card) {
-            return Ok(self.enrol(comm)?.map(Cards::Own));
+            return Ok(self.enrol(comm, ranks)?.map(Cards::Own));
         }
         let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
         let leaders = match folding::leaders(&seats, is_in_order) {
             Ok(leaders) => leaders,
             Err(reason) => return Ok(Err(reason)),
         };
+        let own_leaders = leaders.iter().enumerate().filter(|(rank, leader)| *rank == **leader as usize);
+        let ranks_of_leaders: Vec<u32> = own_leaders.map(|(rank, _)| ranks[rank]).collect();
         let team = Team::new(comm, rank, leaders)?;
-        let enrolled = team.leaders().map(|leaders| self.enrol(leaders)).transpose();
+        let enrolled = team.leaders().map(|leaders| self.enrol(leaders, &ranks_of_leaders)).transpose();
         let own = match enrolled {
             Ok(Some(Ok(_))) => Told::Yes,
             Ok(_) => Told::No,
@@ -427,10 +429,10 @@ impl Session {
         }
     }
 
-    /// Makes the counterpart of `comm`, whose members all have cards, or says why there is none. Collective.
-    fn enrol(&mut self, comm: Comm) -> Result<Result<Registered, Reason>, Trouble> {
+    /// Makes the counterpart of `comm`, whose members all have cards and are `ranks` of the world, or says why there is none. Collective.
+    fn enrol(&mut self, comm: Comm, ranks: &[u32]) -> Result<Result<Registered, Reason>, Trouble> {
         let (rank, size, constants) = (comm.rank()?, comm.size()?, self.constants.clone());
-        let mut group = comm.ranks_in(self.world)?.unwrap_or_default();
+        let mut group = ranks.to_vec();
         group.sort_unstable();
         if self.differing.contains(&group) {
             return Ok(Err(Reason::Registration));

@@ -60,7 +60,7 @@ fn parts_give_what_the_whole_gives() {
                 // As one buffer.
                 let mut both = data(rank, given);
                 both.resize(given.max(taken), 0);
-                engine.call(registered, &shape, &Ends::default(), &mut InPlace(&mut both), || {}).unwrap();
+                engine.call(registered, &shape, &Ends::default(), &mut InPlace(&mut both), &|| {}).unwrap();
                 both.truncate(taken);
                 found.push((registered.parts(&shape), doorbells, both));
             }
@@ -102,7 +102,7 @@ fn parts_allocate_nothing_and_are_used_in_place() {
             let mut both = if is_reached { vec![0xff; BYTES] } else { input.clone() };
             let mut copied = 0;
             let counted = allocation_counter::measure(|| {
-                let finished = engine.call(registered, &alltoall, &ends, &mut InPlace(&mut both), || {}).unwrap();
+                let finished = engine.call(registered, &alltoall, &ends, &mut InPlace(&mut both), &|| {}).unwrap();
                 copied = finished.copied;
             });
             if let Some(end) = &ends.output {

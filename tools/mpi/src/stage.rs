@@ -138,43 +138,36 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts the copies and the program into the ring, and rings. Calls `progress` while it waits for room.
+    /// Puts the copies and the program into the ring, and rings. Waits for room where there is none.
     pub(crate) fn submit(
         &mut self,
         queue: &mut QueuePair,
         bounce: &Arc<DmaBuffer>,
         base: usize,
         program: &[Instruction],
-        timeout: Option<Duration>,
-        progress: &impl Fn(),
+        patience: &Patience<'_>,
     ) -> Result<(), Error> {
         let Stage { input, output, flights, .. } = self;
         flights.clear();
         for (held, host, card, bytes) in input.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(host, card, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, timeout, progress)?;
+            push(queue, flights, copy, patience)?;
         }
         let first = flights.len();
         for instruction in program {
-            push(queue, flights, Bound::from(instruction), timeout, progress)?;
+            push(queue, flights, Bound::from(instruction), patience)?;
         }
         self.program = first..flights.len();
         for (held, host, card, bytes) in output.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(card, host, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, timeout, progress)?;
+            push(queue, flights, copy, patience)?;
         }
         queue.ring()
     }
 
-    /// Waits for all instructions, and calls `progress` meanwhile. Returns the cycles of the program, from the issue of its first
+    /// Waits for all instructions. Returns the cycles of the program, from the issue of its first
     /// instruction to the end of its last.
-    pub(crate) fn finish(
-        &mut self,
-        queue: &mut QueuePair,
-        node: u32,
-        timeout: Option<Duration>,
-        progress: &impl Fn(),
-    ) -> Result<u64, Error> {
+    pub(crate) fn finish(&mut self, queue: &mut QueuePair, node: u32, patience: &Patience<'_>) -> Result<u64, Error> {
         let began = Instant::now();
         let mut pause = PAUSE_FIRST;
         let (mut issued, mut ended) = (None, 0);
@@ -185,10 +178,10 @@ impl Stage {
                 }
                 // The first wait is short and comes before MPI is asked: most calls end in it.
                 if queue.wait_progress(pause)? == 0 {
-                    progress();
+                    (patience.progress)();
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
-                expect_before(timeout, began, || format!("{operation} to complete"))?;
+                patience.expect(began, || format!("{operation} to complete"))?;
             };
             check(completion, node, index, operation)?;
             if self.program.contains(&index) {
@@ -205,32 +198,42 @@ fn push(
     queue: &mut QueuePair,
     flights: &mut Vec<(Token, Operation)>,
     bound: Bound,
-    timeout: Option<Duration>,
-    progress: &impl Fn(),
+    patience: &Patience<'_>,
 ) -> Result<(), Error> {
     let operation = bound.instruction().operation;
     let began = Instant::now();
     while !queue.has_room() {
         queue.ring()?;
         if queue.wait_progress(PAUSE_MAX)? == 0 {
-            progress();
+            (patience.progress)();
         }
-        expect_before(timeout, began, || "room in the ring".to_owned())?;
+        patience.expect(began, || "room in the ring".to_owned())?;
     }
     flights.push((queue.push(bound)?, operation));
     Ok(())
 }
 
-fn expect_before(timeout: Option<Duration>, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
-    match timeout {
-        Some(timeout) if began.elapsed() > timeout => Err(Error::Timeout {
-            what: what(),
-            node: None,
-            rank: None,
-            instruction: None,
-            waited: began.elapsed(),
-            last_seen: "FPGA_MPI_TIMEOUT is over".to_owned(),
-        }),
-        _ => Ok(()),
+/// How a call waits for its card.
+pub(crate) struct Patience<'a> {
+    /// The longest wait; `None` waits for as long as it takes.
+    pub(crate) timeout: Option<Duration>,
+    /// Gives the MPI library time while the card has nothing new.
+    pub(crate) progress: &'a dyn Fn(),
+}
+
+impl Patience<'_> {
+    /// Fails once what `began` has taken too long.
+    fn expect(&self, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
+        match self.timeout {
+            Some(timeout) if began.elapsed() > timeout => Err(Error::Timeout {
+                what: what(),
+                node: None,
+                rank: None,
+                instruction: None,
+                waited: began.elapsed(),
+                last_seen: "FPGA_MPI_TIMEOUT is over".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 }

@@ -172,7 +172,7 @@ impl Team {
         &mut self,
         usable: Result<(&mut Engine, &Registered), Trouble>,
         call: &Call<'_>,
-        progress: impl Fn(),
+        progress: &dyn Fn(),
     ) -> Result<Finished, Trouble> {
         if self.rank != self.leader {
             return match self.tell(Told::Failed, call.constants)? {
