@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{ChannelCheck, Cli};
-use crate::exit::{Failure, Result};
+use crate::exit::{Exit, Failure, Result};
 use crate::{input_file, output};
 
 #[derive(JsonSchema, Serialize)]
@@ -88,4 +88,15 @@ pub(crate) fn open(path: &Path) -> Result<Definition> {
         };
         Failure::refused(format!("{}: invalid channel definition", path.display())).at_locations(vec![location])
     })
+}
+
+/// Converts an error of the driver's channels.
+pub(crate) fn failure(error: fpga_driver::channel::Error) -> Failure {
+    use fpga_driver::channel::Error;
+    match error {
+        Error::Card(error) => error.into(),
+        Error::Route(_) => Failure::chain(Exit::Refused, &error),
+        Error::TimedOut { .. } => Failure::chain(Exit::Timeout, &error),
+        _ => Failure::chain(Exit::Failed, &error),
+    }
 }

@@ -12,6 +12,7 @@ use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::channel::failure;
 use crate::cli::{ChannelLoad, Cli, PlacedEnd};
 use crate::exit::{Exit, Failure, Result};
 use crate::{cards, channel, input_file, output};
@@ -216,15 +217,4 @@ fn report(printed: &Printed<'_>) -> String {
     }));
     text += &output::table(&rows);
     if printed.kind == Kind::Mock.name() { text + "\n" + cards::MOCK_CARDS_NOTE } else { text }
-}
-
-/// Converts an error of the driver's channels.
-fn failure(error: fpga_driver::channel::Error) -> Failure {
-    use fpga_driver::channel::Error;
-    match error {
-        Error::Card(error) => error.into(),
-        Error::Route(_) => Failure::chain(Exit::Refused, &error),
-        Error::TimedOut { .. } => Failure::chain(Exit::Timeout, &error),
-        _ => Failure::chain(Exit::Failed, &error),
-    }
 }

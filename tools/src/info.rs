@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::Cli;
 use crate::exit::Result;
-use crate::{boards, control_info, output, readings, size};
+use crate::{boards, channel_info, control_info, output, readings, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -121,6 +121,12 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         return control_info::print(control, &readings, &selection.selector, selection.kind.name(), cli.json);
     }
     let readings = selection.functions.iter().map(readings::describe).collect::<Result<Vec<_>>>()?;
+    if let Some(first) = selection.functions.first()
+        && !has_sequencer(first)?
+        && let Some(channels) = channel_info::describe(&selection.functions)?
+    {
+        return channel_info::print(&channels, &readings, &selection.selector, selection.kind.name(), cli.json);
+    }
     if let ([readings], [function]) = (readings.as_slice(), selection.functions.as_slice())
         && readings.has_parts()
         && !has_sequencer(function)?

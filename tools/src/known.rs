@@ -18,6 +18,7 @@ const INTEL: u16 = 0x8086;
 /// Vendor, device and name of each known card.
 const CARDS: &[(u16, u16, &str)] = &[
     (pci::VENDOR, pci::DEVICE, "mock card"),
+    (pci::VENDOR, pci::CHANNELS_DEVICE, "mock card with CIRCUS channels"),
     (INTEL, 0x09c4, "Intel PAC Arria 10 GX"),
     (INTEL, 0x09c5, "Intel PAC Arria 10 GX, virtual function"),
     (INTEL, 0x0b2b, "Intel PAC D5005 (Stratix 10 SX)"),
@@ -111,6 +112,8 @@ pub(crate) enum Sequencer {
     Mock,
     /// Depends on the loaded image.
     Unknown,
+    /// A mock card with CIRCUS channels in its place.
+    Channels,
     /// Missing, for this reason.
     None(&'static str),
 }
@@ -121,15 +124,17 @@ impl Sequencer {
         match self {
             Sequencer::Mock => "mock",
             Sequencer::Unknown => "unknown",
-            Sequencer::None(_) => "none",
+            Sequencer::Channels | Sequencer::None(_) => "none",
         }
     }
 }
 
 /// Infers the sequencer from the ids, which belong to the loaded image.
 pub(crate) fn sequencer(function: &PciFunction) -> Sequencer {
-    if (function.vendor, function.device) == (pci::VENDOR, pci::DEVICE) {
-        return Sequencer::Mock;
+    match (function.vendor, function.device) {
+        (pci::VENDOR, pci::DEVICE) => return Sequencer::Mock,
+        (pci::VENDOR, pci::CHANNELS_DEVICE) => return Sequencer::Channels,
+        _ => {}
     }
     match name(function) {
         Some(name) if name.ends_with(", management") => Sequencer::None("management function"),

@@ -12,6 +12,7 @@ mod calibration;
 mod cards;
 mod channel;
 mod channel_generate;
+mod channel_info;
 mod channel_load;
 mod check;
 mod cli;

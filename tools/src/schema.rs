@@ -9,15 +9,15 @@ use serde_json::Value;
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::{
-    asm, bench, bind, calibration, channel, channel_generate, channel_load, coll, control_info, disasm, doctor, exit,
-    fft3d, function_info, image, info, lint, list, mem, metrics, output, plan, readings, reg, route, run_program,
-    selftest, serve, stats, topo, tune,
+    asm, bench, bind, calibration, channel, channel_generate, channel_info, channel_load, coll, control_info, disasm,
+    doctor, exit, fft3d, function_info, image, info, lint, list, mem, metrics, output, plan, readings, reg, route,
+    run_program, selftest, serve, stats, topo, tune,
 };
 
 /// A schema by its name and version, as in the key `schema` of an output.
 type Entry = (&'static str, fn() -> Schema);
 
-const SCHEMAS: [Entry; 46] = [
+const SCHEMAS: [Entry; 47] = [
     ("fpgactl.asm/1", of::<asm::Printed>),
     ("fpgactl.bench-accesses/1", of::<bench::accesses::Printed>),
     ("fpgactl.bench-coll-trace/1", of::<bench::coll::Traced>),
@@ -38,6 +38,7 @@ const SCHEMAS: [Entry; 46] = [
     ("fpgactl.image-inspect/1", of::<image::inspect::Printed>),
     ("fpgactl.image-load/1", of::<image::load::Printed>),
     ("fpgactl.image-recover/1", of::<image::recover::Printed>),
+    ("fpgactl.info-channels/1", of::<channel_info::Printed>),
     ("fpgactl.info-control/1", of::<control_info::Printed>),
     ("fpgactl.info-readings/1", of::<readings::Printed>),
     ("fpgactl.info/1", of::<info::Printed>),

@@ -14,7 +14,15 @@ pub fn render() -> String {
     out.push_str(INTRODUCTION);
     let _ = writeln!(out, "\n## Layout\n");
     let _ = writeln!(out, "| | |\n|---|---|");
-    let _ = writeln!(out, "| mock card | PCI id {:04x}:{:04x}, class {:06x} |", pci::VENDOR, pci::DEVICE, pci::CLASS);
+    let _ = writeln!(
+        out,
+        "| mock card | PCI id {:04x}:{:04x} with a sequencer, {:04x}:{:04x} with a channel block; class {:06x} |",
+        pci::VENDOR,
+        pci::DEVICE,
+        pci::VENDOR,
+        pci::CHANNELS_DEVICE,
+        pci::CLASS
+    );
     let _ = writeln!(
         out,
         "| registers | BAR{}, {} KiB, 64-bit: Device Feature List from offset {:#x}; the sequencer's block is the entry with GUID {}, the channel block the one with GUID {} |",

@@ -2,8 +2,10 @@
 
 /// Vendor id of the mock card. 1234 is the unregistered id that virtual devices use, so no real card is mistaken for it.
 pub const VENDOR: u16 = 0x1234;
-/// Device id of the mock card.
+/// Device id of the mock card with a sequencer.
 pub const DEVICE: u16 = 0xf9a0;
+/// Device id of the mock card with a channel block.
+pub const CHANNELS_DEVICE: u16 = 0xf9a1;
 /// Class code: processing accelerator (PCI Code and ID Assignment, base class 12h).
 pub const CLASS: u32 = 0x12_00_00;
 /// Revision of the mock card.
@@ -76,7 +78,7 @@ pub struct Msix {
     pub pending: u32,
 }
 
-/// The mock card with a sequencer or a channel block.
+/// The mock card with a sequencer.
 pub const CARD: Function = Function {
     vendor: VENDOR,
     device: DEVICE,
@@ -88,3 +90,6 @@ pub const CARD: Function = Function {
     is_prefetchable: false,
     msix: Msix { bar: MSIX_BAR, vectors: MSIX_VECTORS, table: MSIX_TABLE_OFFSET, pending: MSIX_PENDING_OFFSET },
 };
+
+/// The mock card with a channel block.
+pub const CHANNELS_CARD: Function = Function { device: CHANNELS_DEVICE, subsystem_device: CHANNELS_DEVICE, ..CARD };

@@ -29,6 +29,8 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Largest slot and ring that the driver uses, whatever the card offers.
 const SLOT_BYTES_MAX: u32 = 4096;
 const SLOTS_MAX: u32 = 1 << 16;
+/// Largest packet that a card may have.
+const PACKET_BYTES_MAX: u32 = 1 << 16;
 
 /// An end that is not open.
 #[derive(Debug)]
@@ -37,13 +39,24 @@ pub(super) struct FreeEnd {
     pub(super) interrupt: Interrupt,
 }
 
-/// What a card says of itself.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) ends: u32,
-    pub(super) word_bytes: u32,
-    pub(super) slot_bytes: u32,
-    pub(super) slots: u32,
+/// What a card says of its channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Version of the registers: major, minor.
+    pub version: (u16, u16),
+    /// Bytes of a packet.
+    pub packet_bytes: u32,
+    /// Bytes of words in a packet.
+    pub payload_bytes: u32,
+    /// Ends that the host can open.
+    pub ends: u32,
+    /// Most bytes of a word.
+    pub word_bytes: u32,
+    /// Most bytes of a slot of a ring.
+    pub slot_bytes: u32,
+    /// Most slots of a ring.
+    pub slots: u32,
 }
 
 /// Returns whether the channels of a function say that they are a model in software. Takes nothing into use. `None`: it has no channels,
@@ -96,7 +109,7 @@ impl Card {
             block,
             node: 0,
             torus: smallest_torus(),
-            limits: Limits { ends: 0, word_bytes: 0, slot_bytes: 0, slots: 0 },
+            limits: Limits::default(),
             free: Mutex::default(),
             function,
             _claim: claim,
@@ -135,7 +148,16 @@ impl Card {
         let ports = self.torus.cables().ports() as u32 + 1;
         block.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
         let (max, is_power) = (end::MAX, |value: u32, least: u32| value.is_power_of_two() && value >= least);
+        let version = block.read_present(registers::VERSION)?;
+        let packet_bytes = block.checked("PACKET_BYTES", registers::PACKET_BYTES, "1 to 65536", |bytes| {
+            (1..=PACKET_BYTES_MAX).contains(&bytes)
+        })?;
         self.limits = Limits {
+            version: ((version >> 16) as u16, version as u16),
+            packet_bytes,
+            payload_bytes: block.checked("PAYLOAD_BYTES", registers::PAYLOAD_BYTES, "1 to PACKET_BYTES", |bytes| {
+                (1..=packet_bytes).contains(&bytes)
+            })?,
             ends: block.checked("ENDS", registers::ENDS, "1 to 56", |ends| (1..=max).contains(&ends))?,
             word_bytes: block
                 .checked("WORD_BYTES_MAX", registers::WORD_BYTES_MAX, "1 to 64", |word| (1..=64).contains(&word))?,
@@ -164,7 +186,11 @@ impl Card {
         Ok(())
     }
 
-    pub(super) fn status(&self) -> Result<ChannelStatus> {
+    pub(super) fn is_routed(&self) -> Result<bool> {
+        Ok(self.status()?.contains(ChannelStatus::ROUTED))
+    }
+
+    fn status(&self) -> Result<ChannelStatus> {
         Ok(ChannelStatus::from_bits_retain(self.block.read_present(registers::STATUS)?))
     }
 

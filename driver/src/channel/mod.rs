@@ -46,7 +46,7 @@ mod network;
 mod reader;
 mod writer;
 
-pub use card::is_model;
+pub use card::{Limits, is_model};
 pub use end::Settings;
 pub use error::{Error, Result};
 pub use network::{Losses, Network};

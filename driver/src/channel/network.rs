@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use cmdseq::routing::{Tables, Torus};
 use fpga_hal::Function;
-use fpga_regs::bits::ChannelStatus;
 use fpga_regs::channel as registers;
 
-use crate::channel::card::{Card, says_model};
+use crate::channel::card::{Card, Limits, says_model};
 use crate::channel::end::Settings;
 use crate::channel::error::{Error, Result};
 use crate::channel::reader::Reader;
@@ -86,6 +85,23 @@ impl Network {
         self.cards.keys().copied()
     }
 
+    /// Returns what the card `node` says of its channels. `ends` are those that the host has interrupts for, `slot_bytes` and
+    /// `slots` those that this driver uses.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadArgument`] for a card that is not held here.
+    pub fn limits(&self, node: u32) -> Result<Limits> {
+        Ok(self.card(node)?.limits)
+    }
+
+    /// Returns whether the card `node` has a routing table.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadArgument`] for a card that is not held here; the card's.
+    pub fn is_routed(&self, node: u32) -> Result<bool> {
+        self.card(node)?.is_routed()
+    }
+
     /// Loads routing tables in order of dimensions: see [`Torus::dimension_order`].
     ///
     /// # Errors
@@ -154,7 +170,8 @@ impl Network {
     /// [`crate::Error::BadArgument`] for a card that is not held here; the card's.
     pub fn losses(&self, node: u32) -> Result<Losses> {
         let card = self.card(node)?;
-        card.status()?;
+        // A count may be all-ones: another register shows whether the card answers.
+        card.is_routed()?;
         Ok(Losses {
             full: card.block.read(registers::LOST_FULL)?,
             no_route: card.block.read(registers::LOST_NO_ROUTE)?,
@@ -172,7 +189,7 @@ impl Network {
 
 /// Makes sure that a card has a routing table.
 fn routed(card: &Card) -> Result<()> {
-    match card.status()?.contains(ChannelStatus::ROUTED) {
+    match card.is_routed()? {
         true => Ok(()),
         false => Err(Error::NotRouted { name: card.name().to_owned() }),
     }

@@ -51,8 +51,8 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(network: Network, torus: Torus) -> Self {
         let card = |_| Card {
-            config: ConfigSpace::new(&pci::CARD),
-            msix: Msix::new(pci::CARD.msix),
+            config: ConfigSpace::new(&pci::CHANNELS_CARD),
+            msix: Msix::new(pci::CHANNELS_CARD.msix),
             bus: None,
             routes: vec![fpga_regs::channel::NO_ROUTE; torus.nodes() as usize],
             is_routed: false,
@@ -229,8 +229,8 @@ impl Core {
         }
         let card = &mut self.cards[node];
         card.ends = Default::default();
-        card.config = ConfigSpace::new(&pci::CARD);
-        card.msix = Msix::new(pci::CARD.msix);
+        card.config = ConfigSpace::new(&pci::CHANNELS_CARD);
+        card.msix = Msix::new(pci::CHANNELS_CARD.msix);
         card.is_frozen = false;
         card.deliver_interrupts();
         self.run();

@@ -7,19 +7,22 @@
 //! fpga-cards copy ADDRESS             copies to one card and back until something goes wrong
 //! fpga-cards gather ADDRESS...        allgathers on all cards until something goes wrong
 //! fpga-cards queue COUNT ADDRESS      queues so many transfers of 8 MiB to one card, and then a signal that never comes
+//! fpga-cards channels ADDRESS...      words from each card to each, by CIRCUS channels
+//! fpga-cards stream ADDRESS           words from a card to itself until something goes wrong
 //! fpga-cards hold ADDRESS             opens a card and lets it master the bus, until it is killed
 //! ```
 //!
-//! The last four print `at work` once started, then the error and the duration of the call that returned it. They end with
+//! `copy`, `gather`, `queue`, `stream` and `hold` print `at work` once started, then the error and the duration of the call that returned it. They end with
 //! status 6 if the card is gone, as `fpgactl` does.
 
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use cmdseq::{Instruction, Operand};
+use fpga_driver::channel::{self, Losses, Network, Settings};
 use fpga_driver::{Bound, Card, Cluster, Execution, Token};
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Function, PciAddress, in_process, vfio};
@@ -39,6 +42,8 @@ const GONE: u8 = 6;
 const QUEUED: usize = 8 << 20;
 /// Time between progress lines of a wait for transfers.
 const SLICE: Duration = Duration::from_millis(100);
+/// Long enough for a reader to fall asleep.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Measurements of each kind.
 const RUNS: usize = 200;
 /// Time limit of each call.
@@ -142,6 +147,76 @@ fn queue(count: usize, addresses: &[PciAddress]) -> Outcome<()> {
     Err("a signal came that nobody sent".into())
 }
 
+/// Words of a ring, of 4 bytes each.
+const RING_WORDS: u32 = 1024;
+/// Bytes that fit a ring, and how many of them each card sends to each.
+const PART: usize = 2 << 10;
+const PARTS: usize = 16;
+
+fn channels(addresses: &[PciAddress]) -> Outcome<()> {
+    let mut network = Network::open(open(addresses)?)?;
+    network.load()?;
+    let nodes: Vec<u32> = network.nodes().collect();
+    for (id, (from, to)) in (0..).zip(nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)))) {
+        let settings = Settings { id, word_bytes: 4, depth: RING_WORDS };
+        let mut reader = network.reader(to, settings)?;
+        let mut writer = network.writer(from, to, settings)?;
+        let part = |number: usize| (0..PART).map(move |at| (at ^ at >> 8 ^ number ^ usize::from(id)) as u8);
+        // Links without credits lose what no ring has room for: a part is sent once the last one was read.
+        let (read, is_read) = mpsc::channel();
+        std::thread::scope(|scope| -> Outcome<()> {
+            // It sleeps until the writer has waited, so each part brings an interrupt.
+            let reading = scope.spawn(move || {
+                let mut received = vec![0; PART];
+                for number in 0..PARTS {
+                    reader.read_exact(&mut received, BOUND).map_err(|error| error.to_string())?;
+                    let is_right = received.iter().copied().eq(part(number));
+                    read.send(()).map_err(|_| "the writer has failed")?;
+                    if !is_right {
+                        return Err(format!("part {number} from card {from} to card {to} came as another"));
+                    }
+                }
+                Ok(())
+            });
+            for number in 0..PARTS {
+                std::thread::sleep(PAUSE);
+                writer.write(&part(number).collect::<Vec<_>>(), BOUND)?;
+                is_read.recv_timeout(BOUND)?;
+            }
+            writer.close(BOUND)?;
+            Ok(reading.join().map_err(|_| "the reader panicked")??)
+        })?;
+        println!("{} bytes from card {from} to card {to}", PARTS * PART);
+    }
+    for node in nodes {
+        let lost = network.losses(node)?;
+        if lost != Losses::default() {
+            return Err(format!("card {node} lost packets: {lost:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn stream(addresses: &[PciAddress]) -> Outcome<()> {
+    let mut network = Network::open(open(addresses)?)?;
+    network.load()?;
+    let node = network.nodes().next().ok_or("no card")?;
+    let settings = Settings { id: 0, word_bytes: 4, depth: RING_WORDS };
+    let (mut reader, mut writer) = (network.reader(node, settings)?, network.writer(node, node, settings)?);
+    for round in 0u32.. {
+        let mut word = [0; 4];
+        writer.write(&round.to_le_bytes(), BOUND)?;
+        reader.read_exact(&mut word, BOUND)?;
+        if u32::from_le_bytes(word) != round {
+            return Err(format!("word {round} came back as {word:?}").into());
+        }
+        if round == 0 {
+            println!("at work");
+        }
+    }
+    Ok(())
+}
+
 fn hold(addresses: &[PciAddress]) -> Outcome<()> {
     let function = open(addresses)?.pop().ok_or("no card")?;
     function.set_bus_master(true)?;
@@ -175,11 +250,13 @@ fn run() -> Outcome<()> {
         ["copy", address] => copy(&parse(&[*address])?),
         ["times", address] => times(&parse(&[*address])?),
         ["queue", count, address] => queue(count.parse()?, &parse(&[*address])?),
+        ["channels", addresses @ ..] => channels(&parse(addresses)?),
+        ["stream", address] => stream(&parse(&[*address])?),
         ["hold", address] => hold(&parse(&[*address])?),
         ["gather", addresses @ ..] => gather(&parse(addresses)?),
         _ => Err(
             "usage: fpga-cards serve FOLDER | case NAME ADDRESS... | times ADDRESS | copy ADDRESS | gather ADDRESS... | \
-             queue COUNT ADDRESS | hold ADDRESS"
+             queue COUNT ADDRESS | channels ADDRESS... | stream ADDRESS | hold ADDRESS"
                 .into(),
         ),
     }
@@ -188,6 +265,7 @@ fn run() -> Outcome<()> {
 /// Returns whether an error, or one of its causes, means that a card is gone.
 fn is_gone(error: &(dyn Error + 'static)) -> bool {
     let removed = matches!(error.downcast_ref(), Some(fpga_driver::Error::Removed { .. }))
+        || matches!(error.downcast_ref(), Some(channel::Error::Card(fpga_driver::Error::Removed { .. })))
         || matches!(error.downcast_ref(), Some(fpga_hal::Error::Removed));
     removed || error.source().is_some_and(is_gone)
 }

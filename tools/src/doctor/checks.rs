@@ -166,6 +166,9 @@ impl<'a> Examination<'a> {
     fn sequencer(&self) -> Finding {
         match known::sequencer(self.function) {
             Sequencer::Mock => Finding::Good("mock sequencer, by PCI ids; its times are simulated".into()),
+            Sequencer::Channels => {
+                Finding::Good("none, but CIRCUS channels, by PCI ids of a mock card (docs/circus.md)".into())
+            }
             Sequencer::Unknown => unknown_until_opened(&format!("vfio:{}", self.address())),
             Sequencer::None(why) => Finding::Bad {
                 found: format!("no sequencer: {why}"),

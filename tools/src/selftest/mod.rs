@@ -1,5 +1,6 @@
 //! `fpgactl selftest`: the first minutes with a card. Each part of it that this program knows is found and used once.
 
+mod channels;
 mod checks;
 mod control;
 mod engine;
@@ -40,14 +41,15 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     let has_engine = msgdma::test(&mut checks, function, &interrupt) || has_engine;
     readings::test(&mut checks, function);
     let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
+    let channels = channels::test(&mut checks, function);
     let sequencer = sequencer::test(&mut checks, function, &interrupt);
-    if !has_engine && !is_control && !has_exerciser && sequencer.is_none() {
-        let parts = "no XDMA or mSGDMA engine, control function, host exerciser or command sequencer";
+    if !has_engine && !is_control && !has_exerciser && channels.is_none() && sequencer.is_none() {
+        let parts = "no XDMA or mSGDMA engine, control function, host exerciser, channels or command sequencer";
         let found = format!("{parts}: nothing that this program can use");
         checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
     }
     // No socket leads to hardware.
-    let mock = selector.kind() != Kind::Vfio || sequencer == Some(true);
+    let mock = selector.kind() != Kind::Vfio || sequencer == Some(true) || channels == Some(true);
     let failed = checks.0.iter().filter(|check| !check.ok).count();
     let printed = Printed {
         schema: "fpgactl.selftest/1",

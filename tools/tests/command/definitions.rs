@@ -183,6 +183,37 @@ fn what_cannot_be_generated_is_7_and_writes_nothing() {
     assert!(!directory.path().join("out").exists());
 }
 
+/// What the cards say of themselves, before and after tables were loaded.
+#[test]
+fn cards_with_channels_are_shown_and_tested() {
+    let served = Served::new(&["mock:circus:2x3", "--channels"]);
+    let tested = |node: u32| {
+        let tested = json(&["selftest", &served.card(node)]);
+        let checks = tested["checks"].as_array().unwrap();
+        assert!(checks.iter().all(|check| check["ok"] == true), "{tested}");
+        let ids: Vec<&str> = checks.iter().map(|check| check["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["function", "readings", "channels", "words"]);
+        checks[3]["found"].as_str().unwrap().to_owned()
+    };
+    assert!(tested(2).starts_with("none sent: the card has no routing table"), "{}", tested(2));
+    let shown = |selector: &str| json(&["info", "--cards", selector]);
+    let info = shown(&served.all());
+    assert_eq!((info["columns"].as_u64(), info["rows"].as_u64()), (Some(3), Some(2)), "{info}");
+    assert_eq!((info["schema"].as_str(), info["mock"].as_bool()), (Some("fpgactl.info-channels/1"), Some(true)));
+    assert!((0..6).all(|node| info["cards"][node]["node"] == node && info["cards"][node]["routed"] == false), "{info}");
+    json(&["channel", "load", "tests/command/programs/pingpong.xml", "--cards", &served.all()]);
+    assert!(tested(2).starts_with("256 KiB by channel 255 and back, "), "{}", tested(2));
+    let info = shown(&served.card(2));
+    assert_eq!(info["cards"].as_array().unwrap().len(), 1);
+    assert_eq!((&info["cards"][0]["node"], &info["cards"][0]["routed"]), (&2.into(), &true.into()));
+    assert_eq!(info["cards"][0]["lost"], serde_json::json!({"full": 0, "no_route": 0, "no_channel": 0}));
+    let text = stdout(&["info", "--cards", &served.card(2)]);
+    assert!(text.contains("packet     64 B, of which 60 B are words"), "{text}");
+    // One of each kind is no network.
+    let mixed = format!("{},{}", served.card(0), Served::new(&["mock:circus:2x2"]).card(0));
+    assert!(!run(&["info", "--cards", &mixed]).status.success());
+}
+
 /// The cards of another process take the same tables, and those without channels say what they are.
 #[test]
 fn tables_are_loaded_into_served_cards() {

@@ -29,7 +29,7 @@ const KILLS: usize = 100;
 const KILLS_BY_MESSAGES: usize = 20;
 const BOUND: Duration = Duration::from_secs(60);
 /// Long enough for what is on the wire to be answered, and for the end of a line to be seen.
-const QUIET: Duration = Duration::from_secs(1);
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
 
 /// Launches that are queued on each card.
 const QUEUED: &str = "100";
@@ -116,7 +116,7 @@ fn cards_whose_process_is_killed_many_times(guest: &Guest) {
 }
 
 /// Checks that a process ended because its card is gone, in good time, and not of a signal.
-fn assert_gone(guest: &Guest, output: &Output, took: Duration) {
+pub(crate) fn assert_gone(guest: &Guest, output: &Output, took: Duration) {
     guest.log(format!("it ended after {} ms: {}", took.as_millis(), output.stderr.trim()));
     assert_eq!(output.status.code(), Some(6), "{output}");
     assert!(took < Duration::from_secs(30), "{took:?}");

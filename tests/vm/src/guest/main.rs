@@ -4,6 +4,7 @@
 
 mod binding;
 mod cards;
+mod channels;
 mod command;
 mod devices;
 mod doctor;
@@ -57,6 +58,7 @@ fn all() -> Vec<Test> {
         cards::conformance(),
         cards::tests(),
         shells::tests(),
+        channels::tests(),
         doctor::tests(),
         loss::tests(),
     ];

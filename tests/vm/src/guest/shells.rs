@@ -84,7 +84,7 @@ fn every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process(guest: &G
 }
 
 /// Runs `fpgactl selftest`, and returns the names of the checks.
-fn selftest(guest: &Guest, user: User, card: &PciFunction) -> Vec<String> {
+pub(crate) fn selftest(guest: &Guest, user: User, card: &PciFunction) -> Vec<String> {
     let words = ["fpgactl", "selftest", &format!("vfio:{}", card.address), "--json"];
     let output = run(user, &words, BOUND).good();
     let printed: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"));

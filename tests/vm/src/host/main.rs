@@ -65,6 +65,8 @@ enum Scenario {
     Bypass,
     /// Cards with the identity of a PAC D5005.
     Stratix,
+    /// Cards with CIRCUS channels.
+    Channels,
     /// QEMU's own devices, and mock cards without MSI-X, which QEMU can pull.
     Devices,
     /// Devices of QEMU's in groups, with virtual functions, with error reporting.
@@ -81,6 +83,7 @@ impl Scenario {
             Scenario::Alveo => "alveo",
             Scenario::Bypass => "bypass",
             Scenario::Pac => "pac",
+            Scenario::Channels => "channels",
             Scenario::Devices => "devices",
             Scenario::Bus => "bus",
             Scenario::Cards => "cards",
@@ -215,6 +218,10 @@ fn start(arguments: &Arguments, scenario: Scenario, folder: &Path) -> Result<Sta
         Scenario::Stratix => serve(&format!("mock:s10-dfl:{CARDS}"))?,
         Scenario::Alveo => serve(&format!("mock:alveo-xdma:{CARDS}"))?,
         Scenario::Bypass => serve(&format!("mock:alveo-xdma:{CARDS}+bypass"))?,
+        Scenario::Channels => {
+            let words = ["mock", "serve", "--channels", "mock:circus:2x2", "--socket-dir"];
+            Some(Server::start(&fpgactl, &words, folder, others)?)
+        }
         Scenario::Pac => serve(&format!("mock:s10-pac:{CARDS}"))?,
         Scenario::Cards | Scenario::Small => serve(&format!("mock:optweb:{CARDS}"))?,
     };
