@@ -57,9 +57,23 @@ impl Plan {
     /// Whether the planner has put the output in the place of the input, because a card has no room for both: then the programs
     /// cannot run again before the input is written again.
     pub fn replaces_input(&self) -> bool {
-        let begin = |pieces: &[Piece]| pieces.first().map(|piece| piece.address);
-        let in_place = |program: &Program| !program.input.is_empty() && begin(&program.input) == begin(&program.output);
         let is_placed = self.request.placement.is_some();
-        self.request.collective == Collective::Alltoall && !is_placed && self.set.programs.first().is_some_and(in_place)
+        self.request.collective == Collective::Alltoall
+            && !is_placed
+            && self.set.programs.first().is_some_and(writes_its_input)
     }
+}
+
+/// Whether the output of a program has bytes of its input.
+fn writes_its_input(program: &Program) -> bool {
+    let place = |piece: &Piece, is_output| (piece.bytes > 0).then_some((piece.address, piece.bytes, is_output));
+    let inputs = program.input.iter().filter_map(|piece| place(piece, false));
+    let outputs = program.output.iter().filter_map(|piece| place(piece, true));
+    let mut places: Vec<(u64, u64, bool)> = inputs.chain(outputs).collect();
+    places.sort_unstable();
+    // Pieces of one side do not overlap, so only neighbours may.
+    places.windows(2).any(|pair| {
+        let [(address, bytes, is_output), (next, _, next_is_output)] = [pair[0], pair[1]];
+        is_output != next_is_output && next - address < bytes
+    })
 }

@@ -1,5 +1,6 @@
 //! An alltoall on the rows and columns of a Dragonfly: blocks go along the row to the column that they are for, then along the column.
 
+use super::channels::are_apart;
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases;
@@ -10,14 +11,17 @@ use crate::request::Request;
 use crate::table::Entry;
 use crate::{Capabilities, Instruction, Operand, Operation, Table};
 
+/// Most passes: a program has an instruction for each row and each column in each of them.
+const PASSES_MAX: u64 = 16;
+
 /// One draft for each layout. The output replaces the input only if both do not fit with what lies between.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Draft>, Refusal> {
-    let in_stripes = |stripes: fn(&Request, &Capabilities, Grid) -> Option<Stripes>| {
-        let stripes = stripes(request, capabilities, grid);
-        stripes.map_or_else(|| refuse("has no room for blocks that long"), |one| one.draft(request, capabilities))
+    let in_stripes = |output: Output| match Stripes::new(request, capabilities, grid, output) {
+        Some(stripes) => stripes.draft(request, capabilities),
+        None => refuse("has no room for blocks that long"),
     };
-    phases::possible([in_stripes(Stripes::side_by_side), in_areas(request, capabilities, grid)])
-        .or_else(|refusal| phases::possible([in_stripes(Stripes::in_place)]).map_err(|_| refusal))
+    phases::possible([in_stripes(Output::BehindInput), in_areas(request, capabilities, grid)])
+        .or_else(|refusal| phases::possible([in_stripes(Output::InPlace)]).map_err(|_| refusal))
 }
 
 fn refuse<T>(cause: &str) -> Result<T, Refusal> {
@@ -46,6 +50,13 @@ fn in_areas(request: &Request, capabilities: &Capabilities, grid: Grid) -> Resul
     Ok(draft)
 }
 
+/// Where the output lies in a stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    BehindInput,
+    InPlace,
+}
+
 /// Blocks of which no two of an instruction are in one stripe. In the input, that for row r and column c is block r of stripe c. What
 /// comes along row r from column c lies in stripe r + c.
 #[derive(Debug, Clone, Copy)]
@@ -59,31 +70,27 @@ struct Stripes {
     pass: u64,
     /// The output lies from byte `output` of the stripes on.
     output: u64,
-    /// Stripes over which the output from one row is spread.
-    columns: u32,
 }
 
 impl Stripes {
-    /// Input and then output in the lower halves, and what comes along the rows in the upper.
-    fn side_by_side(request: &Request, capabilities: &Capabilities, grid: Grid) -> Option<Self> {
-        let (stripe, between) = (capabilities.stripe_bytes(), capabilities.stripe_half_bytes);
-        let block = request.bytes.checked_next_multiple_of(capabilities.address_align.max(1).into())?;
-        let output = block.checked_mul(grid.groups.into())?;
-        let fits = block.checked_mul(grid.size.into())?.checked_add(output)? <= between;
-        fits.then_some(Stripes { grid, stripe, block, between, pass: block.max(1), output, columns: 1 })
-    }
-
-    /// The output in the place of the input. Behind it is what comes along the rows: as much of each block as there is room for, in as
-    /// many passes as that takes.
-    fn in_place(request: &Request, capabilities: &Capabilities, grid: Grid) -> Option<Self> {
-        let (stripe, unit) = (capabilities.stripe_bytes(), capabilities.aligned_beat());
-        let block = request.bytes.checked_next_multiple_of(unit)?;
-        let columns = (grid.size / grid.groups).max(1);
-        let between = block.checked_mul(grid.groups.max(grid.size.div_ceil(columns)).into())?;
-        let room = stripe.checked_sub(between)? / u64::from(grid.groups) / unit * unit;
+    /// What comes along the rows lies behind input and output, or in the upper halves. In each pass as much of each block moves as there
+    /// is room for.
+    fn new(request: &Request, capabilities: &Capabilities, grid: Grid, output: Output) -> Option<Self> {
+        let (stripe, half) = (capabilities.stripe_bytes(), capabilities.stripe_half_bytes);
+        let (unit, rows) = (capabilities.aligned_beat(), u64::from(grid.groups));
+        let block = request.bytes.checked_next_multiple_of(unit)?.max(unit);
+        let input = block.checked_mul(rows)?;
+        let (output, held) = match output {
+            Output::BehindInput => (input, input.checked_mul(2)?),
+            Output::InPlace => (0, input),
+        };
+        // With more columns than rows, no instruction reads and writes the same stripes: see `received`.
+        let is_behind = grid.size > grid.groups && !are_apart(capabilities);
+        let between = if is_behind { held } else { held.max(half) };
+        let room = stripe.checked_sub(between)? / rows / unit * unit;
         let passes = block.checked_next_multiple_of(room)?.checked_div(room)?;
-        let pass = block.div_ceil(passes.max(1)).next_multiple_of(unit);
-        Some(Stripes { grid, stripe, block, between, pass, output: 0, columns })
+        let pass = block.div_ceil(passes).next_multiple_of(unit);
+        (passes <= PASSES_MAX).then_some(Stripes { grid, stripe, block, between, pass, output })
     }
 
     /// `bytes` behind the beginning of a stripe.
@@ -91,11 +98,17 @@ impl Stripes {
         self.stripe * u64::from(stripe) + bytes
     }
 
-    /// Where the block from a row and a column comes to lie.
+    /// Where the block from a row and a column comes to lie. It is read from stripe row + column. Where there are as many columns to the
+    /// right, it is written that many further, and what those read is written where these are: so one instruction reads and writes
+    /// stripes apart from each other. Row and stripe tell the column.
     fn received(self, row: u32, column: u32) -> u64 {
-        let in_stripe = self.grid.size.div_ceil(self.columns);
-        let block = self.block * u64::from(column % in_stripe);
-        self.at(row * self.columns + column / in_stripe, self.output + block)
+        let Grid { groups, size } = self.grid;
+        let first = match column / groups % 2 {
+            0 if column + groups < size => column + groups,
+            0 => column,
+            _ => column - groups,
+        };
+        self.at(first + row, self.output + self.block * u64::from(row))
     }
 
     /// In each pass an instruction for each row, and one for each column.
@@ -121,7 +134,7 @@ impl Stripes {
             let length = pass.min(bytes - begin);
             let slot = if begin == 0 || length == pass { 0 } else { 2 };
             if begin == 0 || slot == 2 {
-                let distances = [self.stripe + pass, self.stripe * u64::from(self.columns)];
+                let distances = [self.stripe + pass, self.stripe + block];
                 tables.extend((slot..).zip(distances.map(|distance| spread(distance, length))));
             }
             let flags = vector::flags(request, capabilities, length);
