@@ -1,0 +1,80 @@
+//! Alltoalls on Dragonflies whose memory is nearly full.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Cards with a stripe of 2 KiB for each row and column, and no more memory.
+fn narrow(rows: u32, columns: u32) -> Capabilities {
+    let memory_bytes = 2048 * u64::from(rows + columns - 1);
+    Capabilities { stripe_half_bytes: 1024, memory_bytes, ..dragonfly(rows, columns) }
+}
+
+/// Cards with no room for input and output beside what lies between: the output of an alltoall replaces the input, in passes.
+#[test]
+fn an_alltoall_without_room_runs_in_place() {
+    for (rows, columns, bytes) in [(3, 5, 352), (3, 5, 384), (2, 5, 544), (2, 5, 700)] {
+        let mut narrow = narrow(rows, columns);
+        let request = request(Collective::Alltoall, rows * columns, bytes, None);
+        let chosen = plan(&request, &narrow).unwrap();
+        check(&chosen, &narrow);
+        assert!(chosen.replaces_input() && chosen.notes.iter().any(|note| note.contains("replaces the input")));
+        let input = data(&request);
+        assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input), "{rows}x{columns}, {bytes} B");
+        narrow.memory_bytes *= 4;
+        assert!(!plan(&request, &narrow).unwrap().replaces_input());
+    }
+}
+
+/// Input and output have room beside each other, and what lies between only if it goes in passes: the input stays.
+#[test]
+fn an_alltoall_with_little_room_keeps_its_input() {
+    for (rows, columns, bytes) in [(2, 5, 416), (2, 5, 410), (3, 5, 320), (2, 4, 440), (2, 7, 470), (3, 8, 300)] {
+        let narrow = narrow(rows, columns);
+        let request = request(Collective::Alltoall, rows * columns, bytes, None);
+        let chosen = plan(&request, &narrow).unwrap();
+        check(&chosen, &narrow);
+        assert!(!chosen.replaces_input());
+        let of_passes = chosen.set.programs[0].instructions.len() as u32 / (rows + columns);
+        assert!(of_passes > 1, "{rows}x{columns}, {bytes} B: {of_passes} passes");
+        let input = data(&request);
+        assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input), "{rows}x{columns}, {bytes} B");
+    }
+}
+
+/// No size is much worse than its neighbours, as long as stripes have room for input and output.
+#[test]
+fn an_alltoall_on_a_large_dragonfly_is_within_three_times_the_bound() {
+    for (rows, columns) in [(10, 20), (12, 12), (16, 16), (12, 20), (22, 44)] {
+        let capabilities = dragonfly(rows, columns);
+        let most = capabilities.stripe_bytes() / u64::from(2 * rows);
+        for bytes in [1 << 20, most / 10 * 3, most / 10 * 6, most / 10 * 9] {
+            let request = request(Collective::Alltoall, rows * columns, bytes, None);
+            let chosen = plan(&request, &capabilities).unwrap();
+            let bound = request.lower_bound(&capabilities).unwrap().total_ps();
+            let ratio = chosen.predicted.arrival_ps as f64 / bound as f64;
+            assert!(ratio < 3.0, "{rows}x{columns}, {bytes} B: {ratio:.2} times the bound");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever fits gives the right result, and says whether its input is spent.
+    #[test]
+    fn an_alltoall_that_fits_is_right(rows in 2_u32..6, columns in 2_u32..9, bytes in 0_u64..1100, more in 0_u64..3) {
+        let mut narrow = narrow(rows, columns);
+        narrow.memory_bytes += 2048 * more;
+        let request = request(Collective::Alltoall, rows * columns, bytes, None);
+        if let Ok(chosen) = plan(&request, &narrow) {
+            check(&chosen, &narrow);
+            let program = &chosen.set.programs[0];
+            let meets = |one: &Piece, other: &Piece| {
+                one.address < other.address + other.bytes && other.address < one.address + one.bytes
+            };
+            let is_spent = program.input.iter().any(|input| program.output.iter().any(|output| meets(input, output)));
+            prop_assert_eq!(chosen.replaces_input(), is_spent);
+            let input = data(&request);
+            prop_assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input));
+        }
+    }
+}
