@@ -114,24 +114,22 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         [function] => control_info::describe(function)?,
         _ => None,
     };
-    if let (Some(control), [function]) = (&control, selection.functions.as_slice())
-        && !has_sequencer(function)?
-    {
-        let readings = readings::describe(function)?;
-        return control_info::print(control, &readings, &selection.selector, selection.kind.name(), cli.json);
-    }
     let readings = selection.functions.iter().map(readings::describe).collect::<Result<Vec<_>>>()?;
     if let Some(first) = selection.functions.first()
         && !has_sequencer(first)?
-        && let Some(channels) = channel_info::describe(&selection.functions)?
     {
-        return channel_info::print(&channels, &readings, &selection.selector, selection.kind.name(), cli.json);
-    }
-    if let ([readings], [function]) = (readings.as_slice(), selection.functions.as_slice())
-        && readings.has_parts()
-        && !has_sequencer(function)?
-    {
-        return readings::print(readings, &selection.selector, selection.kind.name(), cli.json);
+        let (name, kind) = (selection.selector.as_str(), selection.kind.name());
+        if let (Some(control), [readings]) = (&control, readings.as_slice()) {
+            return control_info::print(control, readings, name, kind, cli.json);
+        }
+        if let Some(channels) = channel_info::describe(&selection.functions)? {
+            return channel_info::print(&channels, &readings, name, kind, cli.json);
+        }
+        if let [readings] = readings.as_slice()
+            && readings.has_parts()
+        {
+            return readings::print(readings, name, kind, cli.json);
+        }
     }
     let components = components(&selector);
     let cards = Cards::of(selection)?;

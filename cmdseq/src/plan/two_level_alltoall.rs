@@ -84,7 +84,7 @@ impl Stripes {
             Output::BehindInput => (input, input.checked_mul(2)?),
             Output::InPlace => (0, input),
         };
-        // With more columns than rows, no instruction reads and writes the same stripes: see `received`.
+        // With more columns than rows, most instructions write other stripes than they read: see `received`.
         let is_behind = grid.size > grid.groups && !are_apart(capabilities);
         let between = if is_behind { held } else { held.max(half) };
         let room = stripe.checked_sub(between)? / rows / unit * unit;

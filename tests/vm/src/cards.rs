@@ -12,8 +12,8 @@
 //! fpga-cards hold ADDRESS             opens a card and lets it master the bus, until it is killed
 //! ```
 //!
-//! `copy`, `gather`, `queue`, `stream` and `hold` print `at work` once started, then the error and the duration of the call that returned it. They end with
-//! status 6 if the card is gone, as `fpgactl` does.
+//! `copy`, `gather`, `queue`, `stream` and `hold` print `at work` once started; all but `stream`, then the error and the duration of
+//! the call that returned it. They end with status 6 if the card is gone, as `fpgactl` does.
 
 use std::error::Error;
 use std::path::Path;

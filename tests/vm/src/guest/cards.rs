@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use fpga_tests::conformance::{CASES, Named};
 use fpga_tests::{oracle, reduction};
-use fpga_vm::CARDS;
 use serde_json::Value;
 
-use crate::command::{User, run};
+use crate::command::{User, printed, run};
 use crate::pci::{self, PciFunction};
 use crate::{Guest, Test, kernel, tests};
 
@@ -34,10 +33,12 @@ pub(crate) fn conformance() -> Vec<Test> {
 
 /// The four cards in order of nodes, at the worker's disposal.
 pub(crate) fn cards() -> Vec<PciFunction> {
-    let found = PciFunction::all("0x1234", "0xf9a0");
-    assert_eq!(found.len(), CARDS, "cards");
-    pci::give_to_worker(&found);
-    found
+    pci::cards("0x1234", "0xf9a0")
+}
+
+/// The selector of these cards.
+pub(crate) fn selector(cards: &[PciFunction]) -> String {
+    cards.iter().map(|card| format!("vfio:{}", card.address)).collect::<Vec<_>>().join(",")
 }
 
 /// Words of a command, then the addresses of all cards.
@@ -57,8 +58,7 @@ fn collective(user: User, operation: &str, selector: &str) -> Value {
         }
         _ => &["--seed", "5", "--bytes", "20000"],
     });
-    let output = run(user, &words, BOUND).good();
-    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
+    printed(user, &words, BOUND)
 }
 
 fn every_operation_takes_as_many_cycles_as_in_process(guest: &Guest) {
@@ -74,9 +74,9 @@ pub(crate) fn compare_with(
     in_process: &str,
     operations: impl Iterator<Item = &'static str>,
 ) {
-    let selector: Vec<String> = cards.iter().map(|card| format!("vfio:{}", card.address)).collect();
+    let selector = selector(cards);
     for operation in operations {
-        let (real, mock) = (collective(user, operation, &selector.join(",")), collective(user, operation, in_process));
+        let (real, mock) = (collective(user, operation, &selector), collective(user, operation, in_process));
         assert_eq!(real["kind"], "vfio", "{real}");
         assert_eq!(real["verified"], true, "{real}");
         for field in ["t1_us", "t2_us", "arrival_us", "bytes"] {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use fpga_vm::{CARDS, Request};
 use serde_json::Value;
 
-use crate::cards::with_cards;
-use crate::command::{User, run, start};
+use crate::cards::{selector, with_cards};
+use crate::command::{self, User, run, start};
 use crate::loss::{QUIET, assert_gone};
 use crate::pci::{self, PciFunction};
 use crate::shells::selftest;
@@ -28,19 +28,11 @@ const BOUND: Duration = Duration::from_secs(60);
 const DEFINITION: &str = "/tmp/channels.xml";
 
 fn cards() -> Vec<PciFunction> {
-    let found = PciFunction::all("0x1234", "0xf9a1");
-    assert_eq!(found.len(), CARDS, "cards");
-    pci::give_to_worker(&found);
-    found
-}
-
-fn selector(cards: &[PciFunction]) -> String {
-    cards.iter().map(|card| format!("vfio:{}", card.address)).collect::<Vec<_>>().join(",")
+    pci::cards("0x1234", "0xf9a1")
 }
 
 fn printed(words: &[&str]) -> Value {
-    let output = run(User::Worker, words, BOUND).good();
-    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
+    command::printed(User::Worker, words, BOUND)
 }
 
 fn what_is_known_without_opening_a_card_with_channels(guest: &Guest) {

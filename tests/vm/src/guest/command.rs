@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// User of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
@@ -78,6 +80,12 @@ pub(crate) fn start(user: User, words: &[&str]) -> Running {
     let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     let line = words.join(" ");
     Running { child: child.unwrap_or_else(|error| panic!("cannot start `{line}`: {error}")), line, files }
+}
+
+/// Runs a program that prints JSON, and returns what it printed.
+pub(crate) fn printed(user: User, words: &[&str], bound: Duration) -> Value {
+    let output = run(user, words, bound).good();
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 
 /// Runs `words` as `user` to its end, at most for `bound`.

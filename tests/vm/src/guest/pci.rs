@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fpga_vm::CARDS;
+
 use crate::command::{User, run};
 use crate::permissions;
 
@@ -114,6 +116,14 @@ impl PciFunction {
     pub(crate) fn exists(&self) -> bool {
         self.path("vendor").exists()
     }
+}
+
+/// The cards of a machine, in order of nodes, at the worker's disposal.
+pub(crate) fn cards(vendor: &str, device: &str) -> Vec<PciFunction> {
+    let found = PciFunction::all(vendor, device);
+    assert_eq!(found.len(), CARDS, "cards");
+    give_to_worker(&found);
+    found
 }
 
 /// Installs the rules if they are not yet, binds functions to vfio-pci, and waits until udev has given them to the group.

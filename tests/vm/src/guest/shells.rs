@@ -9,7 +9,7 @@ use fpga_vm::CARDS;
 use serde_json::Value;
 
 use crate::cards::compare_with;
-use crate::command::{User, run, start};
+use crate::command::{User, printed, run, start};
 use crate::pci::{self, PciFunction};
 use crate::{Guest, tests};
 
@@ -86,8 +86,7 @@ fn every_operation_on_stratix_cards_takes_as_many_cycles_as_in_process(guest: &G
 /// Runs `fpgactl selftest`, and returns the names of the checks.
 pub(crate) fn selftest(guest: &Guest, user: User, card: &PciFunction) -> Vec<String> {
     let words = ["fpgactl", "selftest", &format!("vfio:{}", card.address), "--json"];
-    let output = run(user, &words, BOUND).good();
-    let printed: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"));
+    let printed = printed(user, &words, BOUND);
     assert_eq!(printed["kind"], "vfio", "{printed}");
     let checks = printed["checks"].as_array().unwrap_or_else(|| panic!("{printed}"));
     for check in checks {
@@ -158,8 +157,7 @@ fn errors_of_the_port_above_are_masked(guest: &Guest) {
         run(User::Worker, &["fpgactl", "mock", "image", "--bytes", bytes, "--output", path], BOUND).good();
     }
     let words = ["fpgactl", "image", "load", &short, &card, "--json", "--state-dir", FOLDER];
-    let printed =
-        |user, words: &[&str]| -> Value { serde_json::from_str(&run(user, words, BOUND).good().stdout).expect("JSON") };
+    let printed = |user, words: &[&str]| printed(user, words, BOUND);
     let upstream = &printed(User::Worker, &words)["upstream"];
     guest.log(format!("by a user: {upstream}"));
     assert_eq!((upstream["port"].as_str(), upstream["masked"].as_bool()), (Some(&*port.address), Some(false)));
@@ -189,9 +187,7 @@ fn errors_of_the_port_above_are_masked(guest: &Guest) {
 
 /// Cards whose only function is control function and accelerator.
 fn as_sold() -> Vec<PciFunction> {
-    let cards = functions("0x8086", "0x0b2b");
-    pci::give_to_worker(&cards);
-    cards
+    pci::cards("0x8086", "0x0b2b")
 }
 
 fn every_operation_on_cards_as_sold_takes_as_many_cycles_as_in_process(guest: &Guest) {
