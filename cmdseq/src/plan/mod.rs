@@ -6,6 +6,7 @@
 mod alike;
 mod binomial;
 mod bound;
+mod channel_shares;
 mod channels;
 mod clock;
 mod direct;
@@ -38,6 +39,7 @@ mod switched;
 mod times;
 mod two_level;
 mod two_level_alltoall;
+mod two_level_alltoall_channels;
 mod two_level_reduce;
 mod two_level_scan;
 mod two_level_vector;

@@ -5,7 +5,7 @@ use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases;
 use super::placement::{Areas, pieces_of};
-use super::vector;
+use super::{two_level_alltoall_channels, vector};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::table::Entry;
@@ -14,13 +14,20 @@ use crate::{Capabilities, Instruction, Operand, Operation, Table};
 /// Most passes: a program has an instruction for each row and each column in each of them.
 const PASSES_MAX: u64 = 16;
 
-/// One draft for each layout. The output replaces the input only if both do not fit with what lies between.
+/// A draft that keeps the streams of an instruction in channels of their own, as far as there are enough, and one of fewer
+/// instructions. The output replaces the input only if both do not fit with what lies between.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Draft>, Refusal> {
     let in_stripes = |output: Output| match Stripes::new(request, capabilities, grid, output) {
         Some(stripes) => stripes.draft(request, capabilities),
         None => refuse("has no room for blocks that long"),
     };
-    phases::possible([in_stripes(Output::BehindInput), in_areas(request, capabilities, grid)])
+    let in_channels = match are_apart(capabilities) {
+        true => in_stripes(Output::BehindInput),
+        false => {
+            two_level_alltoall_channels::build(request, capabilities, grid).or_else(|_| in_stripes(Output::BehindInput))
+        }
+    };
+    phases::possible([in_channels, in_areas(request, capabilities, grid)])
         .or_else(|refusal| phases::possible([in_stripes(Output::InPlace)]).map_err(|_| refusal))
 }
 
