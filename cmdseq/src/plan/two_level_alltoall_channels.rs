@@ -5,6 +5,7 @@
 //! writes consecutive channels, and one of a column reads consecutive channels. The output of a column lies in other channels if there
 //! are enough, and the input of a row where channels have fewest streams.
 
+use std::iter;
 use std::ops::Range;
 
 use super::channel_shares::shares;
@@ -325,7 +326,7 @@ fn input_shares(steps: &Steps, room: &[u32]) -> Option<(u32, Vec<Vec<u32>>)> {
 /// Places of `held` bytes in a channel, beside what is taken. `None` if that overlaps.
 fn places(channel: Range<u64>, taken: impl Iterator<Item = Range<u64>>, held: u64) -> Option<Vec<u64>> {
     let (mut places, mut from) = (Vec::new(), channel.start);
-    for taken in taken.chain([channel.end..channel.end]) {
+    for taken in taken.chain(iter::once(channel.end..channel.end)) {
         let gap = taken.start.checked_sub(from)?;
         places.extend((0..gap / held).map(|place| from + place * held));
         from = taken.end;

@@ -9,7 +9,7 @@
 //! 2. along column c to all rows (a broadcast),
 //! 3. along each row to all columns (an allgather over all c).
 //!
-//! With one row, step 2 is left out. To one rank, step 2 goes to the row of that rank only, and step 3 is a gather there. A
+//! With one row, step 2 is left out; if a channel has two stripes, step 3 begins where step 1 wrote ([`Room::in_place`]). To one rank, step 2 goes to the row of that rank only, and step 3 is a gather there. A
 //! reduction goes the reverse way: reduce_scatter, reduce, gather. In one tick, each step has another piece. In row a, links leave
 //! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
@@ -22,12 +22,15 @@ use crate::plan::placement::{pieces_at, unit};
 use crate::program::Communicator;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
-use crate::{Capabilities, Combine, Instruction, Operand};
+use crate::table::Entry;
+use crate::{Capabilities, Combine, Instruction, Operand, Operation, Table, Tables};
 
 /// Id of the communicator of a row, the root's column last, and of a column, the root's row last.
 const ACROSS: [u16; 2] = [1, 2];
 /// The same for the row and the column of the root, without it.
 const OTHERS: [u16; 2] = [3, 4];
+/// Most tables of a rank: pieces may be whole or the last, and the last chunk whole, short or empty in them.
+const TABLES_MAX: u32 = 4;
 /// Most pieces of a chunk: a program has a few instructions for each.
 const PIECES_MAX: u64 = 64;
 
@@ -64,8 +67,10 @@ pub(crate) struct Trees {
     begin: u64,
     /// Addresses of the buffers between the steps of the first axis, then those of the second.
     buffers: Vec<u64>,
-    /// What a peer receives for itself goes to its place at once.
+    /// What a rank receives for itself goes to its place at once.
     is_in_place: bool,
+    /// The bytes of each chunk in a piece, where tables hold them: few pieces differ.
+    lengths: Vec<Vec<u64>>,
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
@@ -94,7 +99,9 @@ impl Trees {
             return refuse(format!("needs {lanes} lanes: these cards have {}", capabilities.lanes));
         }
         let links = size[1] - 1 + size[0] - 1;
-        let Some(Room { spread, buffers, buffer, is_in_place }) = Room::of(request, size, links, capabilities) else {
+        let room =
+            Room::in_place(request, size, links, capabilities).or_else(|| Room::of(request, size, links, capabilities));
+        let Some(Room { spread, buffers, buffer, is_in_place }) = room else {
             return refuse(format!("has no room for {} B over {links} links", request.bytes));
         };
         let chunk = spread.bytes;
@@ -112,7 +119,31 @@ impl Trees {
         let pieces = chunk.div_ceil(piece);
         let (request, root) = (request.clone(), [request.root / size[1], request.root % size[1]]);
         let (half, stripe, begin) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes(), spread.begin);
-        Ok(Trees { request, size, root, axes, chunk, piece, pieces, half, stripe, begin, buffers, is_in_place })
+        let lengths = Vec::new();
+        let mut trees = Trees {
+            request,
+            size,
+            root,
+            axes,
+            chunk,
+            piece,
+            pieces,
+            half,
+            stripe,
+            begin,
+            buffers,
+            is_in_place,
+            lengths,
+        };
+        if trees.request.collective == Collective::Broadcast && is_in_place {
+            trees.lengths = (0..pieces).map(|piece| trees.lengths_of(piece)).collect();
+            trees.lengths.dedup();
+        }
+        Ok(trees)
+    }
+
+    fn lengths_of(&self, piece: u64) -> Vec<u64> {
+        (0..self.axes[0].count).map(|chunk| self.bytes(chunk, piece)).collect()
     }
 
     /// The rank at `place` as `axis` sees it.
@@ -189,6 +220,19 @@ impl Trees {
         Operand::card(self.buffers[axis.number * of_each + number as usize])
     }
 
+    /// Piece `piece` of chunk `chunk` of a broadcast, where `rank` has it. If that receives its own chunk in place, no other is beside
+    /// it in its channel: the one that would be there is in the stripe behind all chunks.
+    fn broadcast_place(&self, rank: u32, chunk: u32, piece: u64) -> Operand {
+        let own = self.own_chunk(rank).filter(|_| self.is_in_place);
+        let stripe = if own == Some(chunk ^ 1) { self.axes[0].count } else { chunk };
+        self.at(0, stripe, piece)
+    }
+
+    /// The chunk that a rank receives from the root, if all ranks are linked.
+    fn own_chunk(&self, rank: u32) -> Option<u32> {
+        (rank != self.request.root).then(|| rank - u32::from(rank > self.request.root))
+    }
+
     /// The buffer in which `piece` waits for the next step.
     fn between(&self, axis: Axis, piece: u64) -> Operand {
         // One more than steps behind the first.
@@ -226,16 +270,26 @@ impl Trees {
                 }
             }
         }
-        let half = u64::from(self.request.collective == Collective::Reduce);
-        let at = |half| move |chunk: u32| self.at(half, chunk, 0).address;
-        let lie = |half, bytes| pieces_at(self.chunk, bytes, at(half));
         let request = &self.request;
-        ticks.draft.lies(request, |rank| (lie(0, request.input_bytes(rank)), lie(half, request.output_bytes(rank))));
+        ticks.draft.lies(request, |rank| {
+            let lie = |bytes, at: &dyn Fn(u32) -> Operand| pieces_at(self.chunk, bytes, |chunk| at(chunk).address);
+            let input = lie(request.input_bytes(rank), &|chunk| self.at(0, chunk, 0));
+            let output = lie(request.output_bytes(rank), &|chunk| match request.collective {
+                Collective::Reduce => self.at(1, chunk, 0),
+                Collective::Broadcast => self.broadcast_place(rank, chunk, 0),
+                _ => self.at(0, chunk, 0),
+            });
+            (input, output)
+        });
+        for rank in Self::others(request.ranks(), request.root) {
+            ticks.draft.programs[rank as usize].tables = self.tables(rank);
+        }
         ticks.draft
     }
 
     fn step(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
         match (self.request.collective, self.request.combine) {
+            (Collective::Broadcast, _) if self.is_in_place => self.broadcast_in_place(axis, step, piece, lane, ticks),
             (Collective::Broadcast, _) => self.broadcast(axis, step, piece, lane, ticks),
             (Collective::Reduce, Some(combine)) => self.reduce(axis, step, piece, lane, combine, ticks),
             _ => self.transfer(axis, step, piece, lane, ticks),
@@ -283,6 +337,32 @@ impl Trees {
                 }
             }
         }
+    }
+
+    /// As [`broadcast`](Trees::broadcast), without buffers: a rank's own chunk is sent on from its place.
+    fn broadcast_in_place(&self, axis: Axis, step: u64, piece: u64, lane: u8, ticks: &mut Ticks) {
+        if step == 0 {
+            // The root receives nothing, wherever that would go.
+            let to = |rank: u32| Some(self.broadcast_place(rank, self.own_chunk(rank).unwrap_or(0), piece));
+            return self.scatter(axis, piece, lane, to, ticks);
+        }
+        let lengths = self.lengths_of(piece);
+        let table = self.lengths.iter().position(|one| *one == lengths).unwrap_or(0) as u16;
+        for (own, rank) in self.with_chunks(axis) {
+            let (place, all) = (self.broadcast_place(rank, own, piece), self.at(0, 0, piece));
+            let one = Instruction::allgatherv(place, all, lengths[own as usize], table);
+            ticks.push(rank, lane, one.on(OTHERS[axis.number]));
+        }
+    }
+
+    /// The tables of a rank, which say where the chunks of a piece go.
+    fn tables(&self, rank: u32) -> Tables {
+        let of_lengths = |lengths: &Vec<u64>| {
+            let place = |chunk: u32| self.broadcast_place(rank, chunk, 0).address - self.at(0, 0, 0).address;
+            let entries = (0..).zip(lengths).map(|(chunk, bytes)| Entry { displacement: place(chunk), bytes: *bytes });
+            Table { entries: entries.collect() }
+        };
+        (0..).zip(self.lengths.iter().map(of_lengths)).collect()
     }
 
     /// To one rank.
@@ -371,6 +451,21 @@ struct Room {
 }
 
 impl Room {
+    /// For a broadcast among linked ranks with a chunk for each link. If a channel has two stripes, each rank may have the chunk that it
+    /// receives for itself alone in a channel, where it is read while the next piece comes: without a buffer.
+    fn in_place(request: &Request, size: Place, links: u32, capabilities: &Capabilities) -> Option<Self> {
+        let channel = capabilities.channel_bytes();
+        let is_even = capabilities.stripe_bytes().checked_mul(2) == Some(channel)
+            && links == 2 * capabilities.memory_channels - 1;
+        let has_tables = capabilities.runs(Operation::Allgatherv) && capabilities.tables >= TABLES_MAX;
+        if size[0] != 1 || request.collective != Collective::Broadcast || !is_even || !has_tables {
+            return None;
+        }
+        let bytes = request.bytes.div_ceil(links.into()).checked_next_multiple_of(unit(request, capabilities))?;
+        let spread = Spread::new(0, links, bytes, 1, capabilities)?;
+        Some(Room { spread, buffers: Vec::new(), buffer: capabilities.stripe_half_bytes, is_in_place: true })
+    }
+
     fn of(request: &Request, size: Place, links: u32, capabilities: &Capabilities) -> Option<Self> {
         // In a tick, a rank uses two buffers between two steps; on a grid, three of an axis to distribute, and four to reduce. Those
         // of one row may be as many in a channel as chunks are.
