@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cmdseq::{Encoded, Instruction, Operand};
 use fpga_driver::trace::Moment;
-use fpga_driver::{Card, Cluster, Prepared, QueuePair};
+use fpga_driver::{Card, Cluster, Prepared, QueuePair, Result, Token};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile, Recorder};
 use fpga_tests::relaunch::Recorded;
@@ -25,18 +25,14 @@ fn encode_all() {
 }
 
 #[inline(never)]
-fn submit_all(queue: &mut QueuePair, instruction: &Instruction) {
-    for _ in 0..COUNT {
-        queue.submit(black_box(instruction)).expect("room").abandon();
-    }
+fn submit(queue: &mut QueuePair, instruction: &Instruction) -> Result<Token> {
+    queue.submit(instruction)
 }
 
 /// Submits an instruction that was encoded before.
 #[inline(never)]
-fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) {
-    for _ in 0..COUNT {
-        queue.submit(black_box(encoded)).expect("room").abandon();
-    }
+fn submit_encoded(queue: &mut QueuePair, encoded: &Encoded) -> Result<Token> {
+    queue.submit(encoded)
 }
 
 #[inline(never)]
@@ -84,11 +80,12 @@ fn main() {
     let card = cluster.card_mut(0);
     recorder.hold();
     encode_all();
-    submit_all(card.queue_mut(), &Instruction::nop());
+    (0..COUNT).for_each(|_| submit(card.queue_mut(), &Instruction::nop()).expect("room").abandon());
     run_all(&recorder);
     poll_all(card.queue_mut());
     recorder.hold();
-    submit_encoded(card.queue_mut(), &Encoded::new(&Instruction::nop()));
+    let encoded = Encoded::new(&Instruction::nop());
+    (0..COUNT).for_each(|_| submit_encoded(card.queue_mut(), &encoded).expect("room").abandon());
     recorder.release();
     while card.queue().in_flight() > 0 {
         card.queue_mut().poll().expect("completions");

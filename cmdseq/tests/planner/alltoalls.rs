@@ -86,6 +86,8 @@ fn passes_over_tables_cover_all_of_each_block() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Whatever fits gives the right result, and says whether its input is spent.
     #[test]
     fn an_alltoall_that_fits_is_right(rows in 2_u32..6, columns in 2_u32..9, bytes in 0_u64..1100, more in 0_u64..3) {
