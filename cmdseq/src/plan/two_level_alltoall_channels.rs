@@ -239,9 +239,10 @@ impl<'a> Layout<'a> {
             return None;
         }
         let held = steps.rows_alike() * passes.block;
+        let most = steps.rows as usize * steps.grid.size as usize;
         let extents = output.extents().into_iter().zip(coming.extents());
         let room = (0..).zip(extents).map(|(number, (output, coming))| {
-            places(channel * number..channel * (number + 1), [output, coming].into_iter().flatten(), held)
+            places(channel * number..channel * (number + 1), [output, coming].into_iter().flatten(), held, most)
         });
         let room: Vec<Vec<u64>> = room.collect::<Option<_>>()?;
         let (most, shares) = input_shares(steps, &room.iter().map(|places| places.len() as u32).collect::<Vec<_>>())?;
@@ -323,12 +324,13 @@ fn input_shares(steps: &Steps, room: &[u32]) -> Option<(u32, Vec<Vec<u32>>)> {
     })
 }
 
-/// Places of `held` bytes in a channel, beside what is taken. `None` if that overlaps.
-fn places(channel: Range<u64>, taken: impl Iterator<Item = Range<u64>>, held: u64) -> Option<Vec<u64>> {
+/// Up to `most` places of `held` bytes in a channel, beside what is taken. `None` if that overlaps.
+fn places(channel: Range<u64>, taken: impl Iterator<Item = Range<u64>>, held: u64, most: usize) -> Option<Vec<u64>> {
     let (mut places, mut from) = (Vec::new(), channel.start);
     for taken in taken.chain(iter::once(channel.end..channel.end)) {
         let gap = taken.start.checked_sub(from)?;
-        places.extend((0..gap / held).map(|place| from + place * held));
+        let left = most - places.len();
+        places.extend((0..gap / held).map(|place| from + place * held).take(left));
         from = taken.end;
     }
     Some(places)
