@@ -1,6 +1,7 @@
-//! Steps that are alike take as long: those of the pieces of a pipeline, or of the rounds of a ring.
+//! Steps that are alike take as long: those of the pieces of a pipeline, of the rounds of a ring, or of the rows of a grid.
 
 use std::collections::VecDeque;
+use std::iter;
 
 use super::clock::Clock;
 use super::times::Times;
@@ -8,7 +9,7 @@ use crate::cost::{Bound, Moment, Terms};
 use crate::instruction::{has_address_in_extent, takes_tables};
 use crate::matching::{Members, takes_partners};
 use crate::program::Program;
-use crate::ranges::{Blocks, blocks_of, is_own_in_place};
+use crate::ranges::{Blocks, Transfer, Transfers, blocks_of, is_own_in_place, transfers};
 use crate::{Flags, Instruction, Layout, Operand};
 
 /// Steps that are remembered: the last ones, because a pipeline repeats after a few.
@@ -23,8 +24,10 @@ pub(super) struct Alone {
     /// Of the card: its rank in the communicator, of so many. If links have rates of their own, its rank among the programs.
     rank: usize,
     ranks: u32,
-    /// With addresses that stand for all in the same pseudo channels.
+    /// With addresses that stand for all in the same pseudo channels; without those that `blocks` has.
     instruction: Instruction,
+    /// Of an instruction with tables: rank, pseudo channel and bytes of what it sends, then of what it receives, then of its own block.
+    blocks: Vec<(u32, usize, u64)>,
     /// Whether addresses are equal that need not stand for themselves: those of the own block, and of an own contribution and what
     /// is sent.
     are_equal: [bool; 2],
@@ -59,14 +62,34 @@ impl Alike {
         let alone = |((rank, index), issue): (&(usize, usize), &Moment)| {
             let (rank, program) = (*rank, &programs[*rank]);
             let instruction = &program.instructions[*index];
-            let is_plain = takes_partners(instruction.operation) && !takes_tables(instruction.operation);
-            let context =
-                members.of(rank, instruction).filter(|_| is_plain)?.context(&program.tables, clock.capabilities);
+            let meets = takes_partners(instruction.operation);
+            let context = members.of(rank, instruction).filter(|_| meets)?.context(&program.tables, clock.capabilities);
+            let number = if clock.model.links.is_empty() { context.rank as usize } else { rank };
+            let later = issue.ps - first;
+            if takes_tables(instruction.operation) {
+                return Some(Alone {
+                    rank: number,
+                    ranks: context.ranks,
+                    instruction: Instruction {
+                        source: Operand { address: 0, ..instruction.source },
+                        destination: Operand { address: 0, ..instruction.destination },
+                        extent: 0,
+                        tag: 0,
+                        lane: 0,
+                        flags: instruction.flags - Flags::FENCE,
+                        ..*instruction
+                    },
+                    blocks: clock.blocks(&transfers(instruction, &context).ok()?),
+                    are_equal: [false; 2],
+                    later,
+                });
+            }
             let [source, destination] = blocks_of(instruction, context.rank)?;
             let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
             Some(Alone {
-                rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
+                rank: number,
                 ranks: context.ranks,
+                blocks: Vec::new(),
                 instruction: Instruction {
                     source: clock.place(instruction.source, source),
                     destination: clock.place(instruction.destination, destination),
@@ -80,7 +103,7 @@ impl Alike {
                     source.is_some() && destination.is_some() && is_own_in_place(instruction, &context),
                     own == Some(instruction.source.address),
                 ],
-                later: issue.ps - first,
+                later,
             })
         };
         together.iter().zip(issues).map(alone).collect()
@@ -120,10 +143,24 @@ fn key(shape: &Shape) -> u64 {
     let Instruction { operation, communicator, root, bytes, extent, source, destination, .. } = first.instruction;
     let parts =
         [operation as u64, communicator.into(), root.into(), bytes, extent, source.address, destination.address];
-    parts.iter().fold(last.later, |key, part| (key ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+    let blocks = first.blocks.iter().map(|(_, channel, bytes)| *channel as u64 ^ bytes);
+    let mixed = |key: u64, part: u64| (key ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    parts.into_iter().chain(blocks).fold(last.later, mixed)
 }
 
 impl Clock<'_> {
+    /// What the times of an instruction with tables depend on in its blocks. An own block in place is none.
+    fn blocks(&self, moved: &Transfers) -> Vec<(u32, usize, u64)> {
+        let block = |one: &Transfer| (one.peer_rank, self.channel(one.address), one.bytes);
+        // As many as are sent, so that none of these stands for one that is received.
+        let sent = iter::once((moved.sends.len() as u32, 0, 0));
+        let own = moved
+            .own
+            .iter()
+            .flat_map(|own| [own.source, own.destination].map(|address| (u32::MAX, self.channel(address), own.bytes)));
+        sent.chain(moved.sends.iter().chain(&moved.receives).map(block)).chain(own).collect()
+    }
+
     /// The operand of `blocks` with an address that stands for all whose blocks are in the same pseudo channels.
     fn place(&self, operand: Operand, blocks: Option<Blocks>) -> Operand {
         let channel = self.capabilities.channel_bytes();
