@@ -64,46 +64,40 @@ impl Alike {
             let instruction = &program.instructions[*index];
             let meets = takes_partners(instruction.operation);
             let context = members.of(rank, instruction).filter(|_| meets)?.context(&program.tables, clock.capabilities);
-            let number = if clock.model.links.is_empty() { context.rank as usize } else { rank };
-            let later = issue.ps - first;
-            if takes_tables(instruction.operation) {
-                return Some(Alone {
-                    rank: number,
-                    ranks: context.ranks,
-                    instruction: Instruction {
-                        source: Operand { address: 0, ..instruction.source },
-                        destination: Operand { address: 0, ..instruction.destination },
-                        extent: 0,
-                        tag: 0,
-                        lane: 0,
-                        flags: instruction.flags - Flags::FENCE,
-                        ..*instruction
-                    },
-                    blocks: clock.blocks(&transfers(instruction, &context).ok()?),
-                    are_equal: [false; 2],
-                    later,
-                });
-            }
-            let [source, destination] = blocks_of(instruction, context.rank)?;
-            let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
+            let (blocks, [source, destination], extent, are_equal) = match takes_tables(instruction.operation) {
+                true => {
+                    let blocks = clock.blocks(&transfers(instruction, &context).ok()?);
+                    let operands = [instruction.source, instruction.destination];
+                    (blocks, operands.map(|operand| Operand { address: 0, ..operand }), 0, [false; 2])
+                }
+                false => {
+                    let [source, destination] = blocks_of(instruction, context.rank)?;
+                    let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
+                    let in_place = source.is_some() && destination.is_some() && is_own_in_place(instruction, &context);
+                    let places = [(instruction.source, source), (instruction.destination, destination)];
+                    (
+                        Vec::new(),
+                        places.map(|(operand, blocks)| clock.place(operand, blocks)),
+                        own.map_or(instruction.extent, |address| clock.channel(address) as u64),
+                        [in_place, own == Some(instruction.source.address)],
+                    )
+                }
+            };
             Some(Alone {
-                rank: number,
+                rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
                 ranks: context.ranks,
-                blocks: Vec::new(),
                 instruction: Instruction {
-                    source: clock.place(instruction.source, source),
-                    destination: clock.place(instruction.destination, destination),
-                    extent: own.map_or(instruction.extent, |address| clock.channel(address) as u64),
+                    source,
+                    destination,
+                    extent,
                     tag: 0,
                     lane: 0,
                     flags: instruction.flags - Flags::FENCE,
                     ..*instruction
                 },
-                are_equal: [
-                    source.is_some() && destination.is_some() && is_own_in_place(instruction, &context),
-                    own == Some(instruction.source.address),
-                ],
-                later,
+                blocks,
+                are_equal,
+                later: issue.ps - first,
             })
         };
         together.iter().zip(issues).map(alone).collect()

@@ -167,9 +167,9 @@ impl Area<'_> {
     /// By channel, from the first block to the end of the last.
     fn extents(&self) -> Vec<Option<Range<u64>>> {
         let mut extents = vec![None; self.steps.channels as usize];
-        for row in 0..self.steps.grid.groups {
+        for of_row in (0..self.steps.grid.groups).map(|row| self.of_row(row)) {
             for column in 0..self.steps.grid.size {
-                let at = self.of_row(row) + self.of_column(column);
+                let at = of_row + self.of_column(column);
                 let extent = extents[(at / self.channel) as usize].get_or_insert(at..at);
                 *extent = extent.start.min(at)..extent.end.max(at + self.distance);
             }

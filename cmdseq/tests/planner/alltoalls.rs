@@ -86,8 +86,6 @@ fn passes_over_tables_cover_all_of_each_block() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// Whatever fits gives the right result, and says whether its input is spent.
     #[test]
     fn an_alltoall_that_fits_is_right(rows in 2_u32..6, columns in 2_u32..9, bytes in 0_u64..1100, more in 0_u64..3) {
@@ -106,6 +104,10 @@ proptest! {
             prop_assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input));
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// The same where stripes share channels, and blocks have places of their own.
     #[test]

@@ -9,9 +9,10 @@
 //! 2. along column c to all rows (a broadcast),
 //! 3. along each row to all columns (an allgather over all c).
 //!
-//! With one row, step 2 is left out; if a channel has two stripes, step 3 begins where step 1 wrote ([`Room::in_place`]). To one rank, step 2 goes to the row of that rank only, and step 3 is a gather there. A
-//! reduction goes the reverse way: reduce_scatter, reduce, gather. In one tick, each step has another piece. In row a, links leave
-//! the root in step 1 and the other columns in step 3; a link along row i leaves column b only in step 2 of a chunk of rows.
+//! With one row, step 2 is left out; if a channel has two stripes, step 3 begins where step 1 wrote ([`Room::in_place`]). To one
+//! rank, step 2 goes to the row of that rank only, and step 3 is a gather there. A reduction goes the reverse way: reduce_scatter,
+//! reduce, gather. In one tick, each step has another piece. In row a, links leave the root in step 1 and the other columns in step
+//! 3; a link along row i leaves column b only in step 2 of a chunk of rows.
 
 use super::ticks::Ticks;
 use crate::plan::channels::{Spread, are_apart};
