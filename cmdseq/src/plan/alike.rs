@@ -1,19 +1,18 @@
 //! Steps that are alike take as long: those of the pieces of a pipeline, of the rounds of a ring, or of the rows of a grid.
 
-use std::collections::VecDeque;
-use std::iter;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::clock::Clock;
 use super::times::Times;
 use crate::cost::{Bound, Moment, Terms};
-use crate::instruction::{has_address_in_extent, takes_tables};
-use crate::matching::{Members, takes_partners};
-use crate::program::Program;
-use crate::ranges::{Blocks, Transfer, Transfers, blocks_of, is_own_in_place, transfers};
+use crate::instruction::has_address_in_extent;
+use crate::matching::{Job, takes_partners};
+use crate::ranges::{Blocks, Span, Spans, blocks_of, is_own_in_place};
 use crate::{Flags, Instruction, Layout, Operand};
 
 /// Steps that are remembered: the last ones, because a pipeline repeats after a few.
-const STEPS: usize = 64;
+const STEPS: usize = 128;
 
 /// What the times of a step depend on, after the first issue.
 pub(super) type Shape = Vec<Alone>;
@@ -24,10 +23,10 @@ pub(super) struct Alone {
     /// Of the card: its rank in the communicator, of so many. If links have rates of their own, its rank among the programs.
     rank: usize,
     ranks: u32,
-    /// With addresses that stand for all in the same pseudo channels; without those that `blocks` has.
+    /// With addresses that stand for all in the same pseudo channels.
     instruction: Instruction,
-    /// Of an instruction with tables: rank, pseudo channel and bytes of what it sends, then of what it receives, then of its own block.
-    blocks: Vec<(u32, usize, u64)>,
+    /// Numbers of the tables of source and destination.
+    tables: [Option<u32>; 2],
     /// Whether addresses are equal that need not stand for themselves: those of the own block, and of an own contribution and what
     /// is sent.
     are_equal: [bool; 2],
@@ -36,9 +35,30 @@ pub(super) struct Alone {
 }
 
 /// The last steps.
-#[derive(Default)]
-pub(super) struct Alike {
+pub(super) struct Alike<'a> {
+    job: Job<'a>,
+    clock: &'a Clock<'a>,
+    /// Tables of each rank.
+    spans: Vec<Spans>,
+    /// By table.
+    places: HashMap<u32, Places>,
     steps: VecDeque<Step>,
+}
+
+/// Addresses from which on the blocks of a table are in the same pseudo channels. The last ones.
+#[derive(Default)]
+struct Places(VecDeque<Range<u64>>);
+
+impl Places {
+    /// The first address of those that `address` is among, which `find` finds.
+    fn of(&mut self, address: u64, find: impl FnOnce() -> Range<u64>) -> u64 {
+        if let Some(known) = self.0.iter().find(|known| known.contains(&address)) {
+            return known.start;
+        }
+        self.0.truncate(STEPS - 1);
+        self.0.push_front(find());
+        self.0[0].start
+    }
 }
 
 struct Step {
@@ -49,58 +69,71 @@ struct Step {
     times: Vec<Times>,
 }
 
-impl Alike {
+impl<'a> Alike<'a> {
+    pub(super) fn new(job: Job<'a>, clock: &'a Clock<'a>) -> Self {
+        let spans = Spans::of_each(job.programs.iter().map(|program| &program.tables));
+        Alike { job, clock, spans, places: HashMap::new(), steps: VecDeque::new() }
+    }
+
     /// The shape of instructions that run together; `None` if their times depend on more than that.
-    pub(super) fn shape(
-        together: &[(usize, usize)],
-        issues: &[Moment],
-        programs: &[Program],
-        members: &Members,
-        clock: &Clock<'_>,
-    ) -> Option<Shape> {
+    pub(super) fn shape(&mut self, together: &[(usize, usize)], issues: &[Moment]) -> Option<Shape> {
         let first = issues.iter().map(|issue| issue.ps).min()?;
-        let alone = |((rank, index), issue): (&(usize, usize), &Moment)| {
-            let (rank, program) = (*rank, &programs[*rank]);
-            let instruction = &program.instructions[*index];
-            let meets = takes_partners(instruction.operation);
-            let context = members.of(rank, instruction).filter(|_| meets)?.context(&program.tables, clock.capabilities);
-            let (blocks, [source, destination], extent, are_equal) = match takes_tables(instruction.operation) {
-                true => {
-                    let blocks = clock.blocks(&transfers(instruction, &context).ok()?);
-                    let operands = [instruction.source, instruction.destination];
-                    (blocks, operands.map(|operand| Operand { address: 0, ..operand }), 0, [false; 2])
-                }
-                false => {
-                    let [source, destination] = blocks_of(instruction, context.rank)?;
-                    let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
-                    let in_place = source.is_some() && destination.is_some() && is_own_in_place(instruction, &context);
-                    let places = [(instruction.source, source), (instruction.destination, destination)];
-                    (
-                        Vec::new(),
-                        places.map(|(operand, blocks)| clock.place(operand, blocks)),
-                        own.map_or(instruction.extent, |address| clock.channel(address) as u64),
-                        [in_place, own == Some(instruction.source.address)],
-                    )
-                }
-            };
-            Some(Alone {
-                rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
-                ranks: context.ranks,
-                instruction: Instruction {
-                    source,
-                    destination,
-                    extent,
-                    tag: 0,
-                    lane: 0,
-                    flags: instruction.flags - Flags::FENCE,
-                    ..*instruction
-                },
-                blocks,
-                are_equal,
-                later: issue.ps - first,
-            })
-        };
-        together.iter().zip(issues).map(alone).collect()
+        let each = together.iter().zip(issues);
+        each.map(|((rank, index), issue)| self.alone(*rank, *index, issue.ps - first)).collect()
+    }
+
+    fn alone(&mut self, rank: usize, index: usize, later: u64) -> Option<Alone> {
+        let Alike { job, clock, .. } = *self;
+        let instruction = job.instruction(rank, index);
+        let context =
+            job.context_in(rank, &job.membership(rank, instruction).filter(|_| takes_partners(instruction.operation))?);
+        let [from, to] = blocks_of(instruction, context.rank)?;
+        let own = has_address_in_extent(instruction.operation).then_some(instruction.extent);
+        let is_in_place = from.is_some() && to.is_some() && is_own_in_place(instruction, &context);
+        let (source, sent) = self.place(rank, instruction.source, from, context.ranks)?;
+        let (destination, received) = self.place(rank, instruction.destination, to, context.ranks)?;
+        Some(Alone {
+            rank: if clock.model.links.is_empty() { context.rank as usize } else { rank },
+            ranks: context.ranks,
+            instruction: Instruction {
+                source,
+                destination,
+                extent: own.map_or(instruction.extent, |address| clock.channel(address) as u64),
+                tag: 0,
+                lane: 0,
+                flags: instruction.flags - Flags::FENCE,
+                ..*instruction
+            },
+            tables: [sent, received],
+            are_equal: [is_in_place, own == Some(instruction.source.address)],
+            later,
+        })
+    }
+
+    /// The operand of `blocks` with an address that stands for all whose blocks are in the same pseudo channels, and the number of
+    /// its table.
+    fn place(
+        &mut self,
+        rank: usize,
+        operand: Operand,
+        blocks: Option<Blocks>,
+        ranks: u32,
+    ) -> Option<(Operand, Option<u32>)> {
+        let capabilities = self.clock.capabilities;
+        let channel = capabilities.channel_bytes();
+        let is_whole = channel > 0 && capabilities.stripe_bytes().is_multiple_of(channel);
+        let at = |address: u64| Operand { address, ..operand };
+        Some(match (operand.layout, blocks) {
+            (_, None) => (at(0), None),
+            (_, Some(Blocks::Listed(slot))) => {
+                let span = self.spans[rank].get(slot, ranks)?;
+                let known = self.places.entry(span.number).or_default();
+                (at(known.of(operand.address, || self.clock.addresses_alike(operand.address, span))), Some(span.number))
+            }
+            (Layout::Striped, Some(_)) if is_whole => (at(operand.address / channel), None),
+            (Layout::Block, Some(Blocks::One)) => (at(self.clock.channel(operand.address) as u64), None),
+            _ => (operand, None),
+        })
     }
 
     /// The times of a step, if one alike was timed.
@@ -137,34 +170,21 @@ fn key(shape: &Shape) -> u64 {
     let Instruction { operation, communicator, root, bytes, extent, source, destination, .. } = first.instruction;
     let parts =
         [operation as u64, communicator.into(), root.into(), bytes, extent, source.address, destination.address];
-    let blocks = first.blocks.iter().map(|(_, channel, bytes)| *channel as u64 ^ bytes);
     let mixed = |key: u64, part: u64| (key ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    parts.into_iter().chain(blocks).fold(last.later, mixed)
+    parts.into_iter().fold(last.later, mixed)
 }
 
 impl Clock<'_> {
-    /// What the times of an instruction with tables depend on in its blocks. An own block in place is none.
-    fn blocks(&self, moved: &Transfers) -> Vec<(u32, usize, u64)> {
-        let block = |one: &Transfer| (one.peer_rank, self.channel(one.address), one.bytes);
-        // As many as are sent, so that none of these stands for one that is received.
-        let sent = iter::once((moved.sends.len() as u32, 0, 0));
-        let own = moved
-            .own
-            .iter()
-            .flat_map(|own| [own.source, own.destination].map(|address| (u32::MAX, self.channel(address), own.bytes)));
-        sent.chain(moved.sends.iter().chain(&moved.receives).map(block)).chain(own).collect()
-    }
-
-    /// The operand of `blocks` with an address that stands for all whose blocks are in the same pseudo channels.
-    fn place(&self, operand: Operand, blocks: Option<Blocks>) -> Operand {
-        let channel = self.capabilities.channel_bytes();
-        let is_whole = channel > 0 && self.capabilities.stripe_bytes().is_multiple_of(channel);
-        match (operand.layout, blocks) {
-            (Layout::Striped, Some(_)) if is_whole => Operand { address: operand.address / channel, ..operand },
-            (Layout::Block, Some(Blocks::One)) => Operand { address: self.channel(operand.address) as u64, ..operand },
-            (_, None) => Operand { address: 0, ..operand },
-            _ => operand,
+    /// The addresses around `address` from which on the blocks of a table begin in the same pseudo channels.
+    fn addresses_alike(&self, address: u64, span: &Span) -> Range<u64> {
+        let mut alike = 0..u64::MAX;
+        for block in span.placed_at(address) {
+            let channel = self.addresses_of(self.channel(block.address));
+            let (before, after) = (block.address - channel.start, channel.end - block.address);
+            alike.start = alike.start.max(address.saturating_sub(before));
+            alike.end = alike.end.min(address.saturating_add(after));
         }
+        alike
     }
 }
 

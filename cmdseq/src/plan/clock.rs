@@ -1,5 +1,7 @@
 //! How long the parts of a card take, from the parameters of the cost model.
 
+use std::ops::Range;
+
 use crate::Capabilities;
 use crate::cost::{CostModel, Moment};
 
@@ -81,9 +83,15 @@ impl Clock<'_> {
 
     /// The pseudo channel of `address`. A block in two channels counts for the first.
     pub(super) fn channel(&self, address: u64) -> usize {
-        let channels = self.channels();
-        let bytes = self.capabilities.memory_bytes / channels as u64;
-        usize::try_from(address.checked_div(bytes).unwrap_or(0)).unwrap_or(usize::MAX).min(channels - 1)
+        let channel = address.checked_div(self.capabilities.channel_bytes()).unwrap_or(0);
+        usize::try_from(channel).unwrap_or(usize::MAX).min(self.channels() - 1)
+    }
+
+    /// The addresses for which [`channel`](Self::channel) returns this.
+    pub(super) fn addresses_of(&self, channel: usize) -> Range<u64> {
+        let begin = |channel: usize| self.capabilities.channel_bytes().saturating_mul(channel as u64);
+        let is_last = channel + 1 == self.channels() || self.capabilities.channel_bytes() == 0;
+        begin(channel)..if is_last { u64::MAX } else { begin(channel + 1) }
     }
 
     pub(super) fn channels(&self) -> usize {

@@ -73,18 +73,18 @@ pub(super) fn predict_steps(job: Job<'_>, model: &CostModel, is_barrier: bool) -
 
 /// Times all instructions of programs that were checked, and tells the rank and the times of each.
 fn each_step(job: Job<'_>, model: &CostModel, mut timed: impl FnMut(usize, &Times)) -> Result<(), Refusal> {
-    let Job { programs, members, capabilities } = job;
+    let Job { programs, capabilities, .. } = job;
     let clock = Clock { capabilities, model };
     if capabilities.topology.has_routers() {
         return together::each_step(job, &clock, timed);
     }
     let mut step = Step::new(&clock, programs.len());
     let mut issues = Issues::new(&clock, job);
-    let mut alike = Alike::default();
+    let mut alike = Alike::new(job, &clock);
     let mut matching = Matching::new(job);
     while let Some(together) = matching.step()? {
         let issued: Vec<Moment> = together.iter().map(|(rank, index)| issues.of(*rank, *index)).collect();
-        let shape = Alike::shape(&together, &issued, programs, members, &clock);
+        let shape = alike.shape(&together, &issued);
         let times = shape.as_ref().and_then(|shape| alike.find(shape, &issued)).unwrap_or_else(|| {
             let parts = together.iter().zip(&issued).map(|(one, issue)| Part::new(*one, *issue, job));
             let times = step.run(&parts.collect::<Vec<_>>());

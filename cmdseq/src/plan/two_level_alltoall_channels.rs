@@ -18,8 +18,8 @@ use crate::request::Request;
 use crate::table::Entry;
 use crate::{Capabilities, Instruction, Operand, Operation, Table};
 
-/// Numbers of passes that are tried: in each, one of so many parts of every block moves.
-const PASSES: [u64; 5] = [1, 2, 4, 8, 16];
+/// Most passes: in each, one of so many parts of every block moves.
+const PASSES_MAX: u64 = 16;
 /// Most rows or columns with the same step.
 const ALIKE_MAX: u32 = 4;
 /// Most streams of an instruction in a channel.
@@ -47,7 +47,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
         let passes = Passes::new(request, capabilities, count);
         steps.iter().filter_map(move |steps| Layout::new(capabilities, steps, passes))
     };
-    match PASSES.into_iter().flat_map(of_passes).min_by_key(|layout| layout.cost(capabilities)) {
+    match (1..=PASSES_MAX).flat_map(of_passes).min_by_key(|layout| layout.cost(capabilities)) {
         Some(layout) => Ok(layout.draft(request, capabilities)),
         None => refuse("has no room for blocks that long, or needs more tables than the cards have"),
     }

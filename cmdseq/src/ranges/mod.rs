@@ -1,13 +1,14 @@
 //! The ranges of memory that an instruction makes a card read, send, receive and write, block by block.
 //!
 //! Planner, verifier and card use the same functions, so the verified accesses are those that run. `exchange` describes each
-//! collective once; `blocks` computes addresses; `transfers`, `card` and `lengths` answer the questions. The module uses
+//! collective once; `blocks` computes addresses; `transfers`, `card`, `lengths` and `spans` answer the questions. The module uses
 //! instructions and tables only.
 
 mod blocks;
 mod card;
 mod exchange;
 mod lengths;
+mod spans;
 mod transfers;
 
 use crate::table::Tables;
@@ -16,6 +17,7 @@ pub use card::card_ranges;
 pub(crate) use card::card_ranges_of;
 pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots, blocks_of};
 pub(crate) use lengths::{Lengths, lengths};
+pub(crate) use spans::{Span, Spans};
 pub use transfers::{given_and_got, transfers};
 pub(crate) use transfers::{is_own_in_place, remote};
 

@@ -4,12 +4,13 @@
 
 use std::collections::HashSet;
 
-use super::spread::{Sides, Spans, Spread};
+use super::spread::{Apart, Sides, Spread};
 use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, directions, is_id, is_one_sided, is_paired, is_rendezvous, takes_partners};
 use crate::ranges::{
-    Blocks, CardRanges, Context, Exchange, Range, RangeError, Transfers, card_ranges, card_ranges_of, transfers,
+    Blocks, CardRanges, Context, Exchange, Range, RangeError, Spans, Transfers, alltoallv_slots, card_ranges,
+    card_ranges_of, transfers,
 };
 use crate::refusal::{Fault, Reason};
 use crate::switch::Call;
@@ -28,7 +29,8 @@ pub(super) struct Instructions<'a> {
     members: &'a Members,
     /// Instructions whose blocks were checked, by communicator and own rank: programs repeat instructions.
     known: HashSet<(usize, u32, Instruction)>,
-    /// Blocks checked so far, one for each rank of the communicator.
+    apart: Apart,
+    /// Blocks checked so far: one for each rank of the communicator, and those that `apart` compares.
     blocks: u64,
 }
 
@@ -36,7 +38,7 @@ impl<'a> Instructions<'a> {
     /// For programs of `count` instructions.
     pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities, count: usize) -> Self {
         let known = HashSet::with_capacity(count.min(KNOWN_ROOM));
-        Instructions { capabilities, members, known, blocks: 0 }
+        Instructions { capabilities, members, known, apart: Apart::default(), blocks: 0 }
     }
 
     /// Checks `instruction` of rank `rank`, whose `tables` have these `spans`.
@@ -68,21 +70,69 @@ impl<'a> Instructions<'a> {
         check_switch(instruction, &membership, capabilities)?;
         let context = membership.context(tables, capabilities);
         let is_linked = membership.is_linked() || is_pair_linked(instruction, &membership, capabilities);
-        if is_linked && is_plainly_right(instruction, &context, spans, capabilities) {
-            return Ok(());
+        if is_linked && self.is_plainly_right(instruction, &context, spans) {
+            return self.check_work();
         }
         // If the check fails, nothing more is asked.
         if !self.known.insert((membership.index, membership.own, instruction.with_tag(0))) {
             return Ok(());
         }
         self.blocks += u64::from(context.ranks);
-        if self.blocks > BLOCKS_MAX {
-            return Err(Fault::new(
-                Reason::TooLong,
-                too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks").cause,
-            ));
-        }
+        self.check_work()?;
         check_blocks(instruction, &membership, &context, capabilities)
+    }
+
+    fn check_work(&self) -> Result<(), Fault> {
+        if self.blocks <= BLOCKS_MAX {
+            return Ok(());
+        }
+        Err(Fault::new(Reason::TooLong, too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks").cause))
+    }
+
+    /// Whether the instruction is right by its bounds and tables alone: both sides are inside of memory, and disjoint except for an
+    /// own block in place. If not, it may still be right.
+    fn is_plainly_right(&mut self, instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
+        let capabilities = self.capabilities;
+        let Instruction { operation, bytes, .. } = *instruction;
+        // What a receive buffer has room for, if the blocks come there.
+        let longest = if is_rendezvous(instruction, capabilities) { u64::MAX } else { capabilities.eager_bytes };
+        if bytes > longest {
+            return false;
+        }
+        let (memory, stripe) = (capabilities.memory_bytes, capabilities.stripe_bytes());
+        if is_one_sided(operation) {
+            // The two sides are on different cards.
+            let sides = [&instruction.source, &instruction.destination];
+            let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
+            return !is_striped && sides.iter().all(|side| Spread::of(side, 1, bytes, stripe).is_inside(memory));
+        }
+        let Some(Sides { source, destination, own }) = Sides::of(instruction, context, spans) else { return false };
+        if [source, destination, own].iter().flatten().any(|side| !side.is_inside(memory)) {
+            return false;
+        }
+        if takes_tables(operation) && !are_listed_blocks_right(instruction, context, spans, longest) {
+            return false;
+        }
+        let (Some(source), Some(destination)) = (source, destination) else { return true };
+        let is_clear = match own {
+            // The result may overwrite the own contribution: only the fold reads it.
+            Some(own) => {
+                own.is_apart_from(&destination, stripe) || instruction.destination.address == instruction.extent
+            }
+            None => true,
+        };
+        (is_clear && source.is_apart_from(&destination, stripe))
+            || is_own_block_in_place(instruction, context)
+            || self.are_lists_apart(instruction, context, spans)
+    }
+
+    fn are_lists_apart(&mut self, instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
+        if instruction.operation != Operation::Alltoallv {
+            return false;
+        }
+        let (sends, receives) = alltoallv_slots(instruction.extent);
+        let lists = spans.get(sends, context.ranks).zip(spans.get(receives, context.ranks));
+        lists.is_some_and(|(sends, receives)| self.apart.are_apart(instruction, [sends, receives], &mut self.blocks))
     }
 }
 
@@ -211,47 +261,13 @@ fn is_pair_linked(instruction: &Instruction, membership: &Membership<'_>, capabi
     is_paired(instruction.operation) && partners.all(|(_, partner)| is_linked(partner))
 }
 
-/// Whether the instruction is right by its bounds alone: both sides are inside of memory, and disjoint except for an own block
-/// in place. If not, it may still be right.
-fn is_plainly_right(
-    instruction: &Instruction,
-    context: &Context<'_>,
-    spans: &Spans,
-    capabilities: &Capabilities,
-) -> bool {
-    let Instruction { operation, bytes, .. } = *instruction;
-    let is_late = is_rendezvous(instruction, capabilities);
-    if !is_late && (takes_tables(operation) || bytes > capabilities.eager_bytes) {
-        return false;
-    }
-    let (memory, stripe) = (capabilities.memory_bytes, capabilities.stripe_bytes());
-    if is_one_sided(operation) {
-        // The two sides are on different cards.
-        let sides = [&instruction.source, &instruction.destination];
-        let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
-        return !is_striped && sides.iter().all(|side| Spread::of(side, 1, bytes, stripe).is_inside(memory));
-    }
-    let Some(Sides { source, destination, own }) = Sides::of(instruction, context, spans) else { return false };
-    if [source, destination, own].iter().flatten().any(|side| !side.is_inside(memory)) {
-        return false;
-    }
-    if takes_tables(operation) && !are_listed_blocks_right(instruction, context, spans) {
-        return false;
-    }
-    let (Some(source), Some(destination)) = (source, destination) else { return true };
-    let is_clear = match own {
-        // The result may overwrite the own contribution: only the fold reads it.
-        Some(own) => own.is_apart_from(&destination, stripe) || instruction.destination.address == instruction.extent,
-        None => true,
-    };
-    (is_clear && source.is_apart_from(&destination, stripe)) || is_own_block_in_place(instruction, context)
-}
-
-/// Whether a vector form with known tables writes disjoint blocks, and its own block has the right length.
-fn are_listed_blocks_right(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> bool {
+/// Whether a vector form with known tables moves blocks of at most `longest` bytes and writes disjoint ones, and its own block has the
+/// right length.
+fn are_listed_blocks_right(instruction: &Instruction, context: &Context<'_>, spans: &Spans, longest: u64) -> bool {
     let Some(exchange) = Exchange::of(instruction) else { return false };
-    let own = |slot| listed_own(slot, context).map(|entry| entry.bytes);
-    let is_apart = |slot| spans.get(slot, context.ranks).is_some_and(|span| span.is_apart);
+    let span = |slot| spans.get(slot, context.ranks).filter(|span| span.longest <= longest);
+    let own = |slot| listed_own(slot, context).filter(|_| span(slot).is_some()).map(|entry| entry.bytes);
+    let is_apart = |slot| span(slot).is_some_and(|span| span.is_apart);
     let slot = |blocks| match blocks {
         Some(Blocks::Listed(slot)) => Some(slot),
         _ => None,

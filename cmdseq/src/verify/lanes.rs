@@ -3,10 +3,10 @@
 //! An instruction may still run when a later one is issued, unless that one, or one between them, waits for it. What each card's
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
-use super::spread::{Sides, Spans};
+use super::spread::Sides;
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Claim, Job, Lanes};
-use crate::ranges::{Range, card_ranges};
+use crate::ranges::{Range, Spans, card_ranges};
 use crate::refusal::{Reason, Refusal};
 use crate::{Context, Instruction};
 

@@ -26,12 +26,12 @@ mod windows;
 use crate::Capabilities;
 use crate::matching::{Job, Matching, Members};
 use crate::program::{Program, ProgramSet};
+use crate::ranges::Spans;
 use crate::refusal::{Reason, Refusal};
 
 use instruction::Instructions;
 use races::Races;
 use slots::Slots;
-use spread::Spans;
 
 pub(crate) use barrier::early_end;
 pub use exposure::{Exposed, Exposure, exposure};
@@ -82,7 +82,7 @@ fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
     let count = programs.iter().map(|program| program.instructions.len()).sum();
     let mut instructions = Instructions::new(members, capabilities, count);
     let mut has_one_sided = false;
-    let spans: Vec<Spans> = programs.iter().map(|program| Spans::new(&program.tables)).collect();
+    let spans = Spans::of_each(programs.iter().map(|program| &program.tables));
     for (rank, program) in programs.iter().enumerate() {
         check_tables(rank, program, capabilities)?;
         let mut slots = Slots::default();

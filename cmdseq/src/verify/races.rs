@@ -7,11 +7,11 @@
 use super::order::{Clocks, Signals, check_size};
 use super::run;
 use super::shadow::{Conflict, Shadow, Use};
-use super::spread::{Sides, Spans};
+use super::spread::Sides;
 use super::windows::Windows;
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Job, is_one_sided};
-use crate::ranges::{Context, Range, card_ranges, remote};
+use crate::ranges::{Context, Range, Spans, card_ranges, remote};
 use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Layout, Operation};
 

@@ -1,9 +1,8 @@
 //! Bounds of the blocks of an instruction: one range for each side, computed without its single blocks.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use crate::ranges::{Blocks, Context, blocks_of};
-use crate::table::{Table, Tables};
+use crate::ranges::{Blocks, Context, Range, Span, Spans, blocks_of};
 use crate::{Instruction, Layout, Operand, Operation};
 
 /// A range that contains all blocks of a side.
@@ -108,43 +107,32 @@ impl Sides {
     }
 }
 
-/// Bounds of a table's blocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
-    entries: usize,
-    /// From the operand's address to the first block, bytes.
-    start: u64,
-    /// To the end of the last. Saturates.
-    end: u64,
-    /// No two blocks overlap.
-    pub(super) is_apart: bool,
-}
-
-/// Bounds of the blocks of a card's tables, by slot.
+/// What is known of lists of blocks at some distance: whether none shares a byte with the other.
 #[derive(Debug, Default)]
-pub(super) struct Spans {
-    of: BTreeMap<u16, Span>,
+pub(super) struct Apart {
+    known: HashMap<([u32; 2], u64), bool>,
 }
 
-impl Spans {
-    pub(super) fn new(tables: &Tables) -> Self {
-        Spans { of: tables.iter().map(|(slot, table)| (*slot, span(table))).collect() }
-    }
-
-    /// Returns the bounds of the table in a slot, if it has an entry for each of `ranks`.
-    pub(super) fn get(&self, slot: u64, ranks: u32) -> Option<&Span> {
-        let span = self.of.get(&u16::try_from(slot).ok()?)?;
-        (span.entries as u64 == u64::from(ranks)).then_some(span)
+impl Apart {
+    /// Whether the lists of an alltoallv are apart. Both are inside of memory. Adds what it compares to `blocks`.
+    pub(super) fn are_apart(&mut self, instruction: &Instruction, sides: [&Span; 2], blocks: &mut u64) -> bool {
+        let [source, destination] = [instruction.source.address, instruction.destination.address];
+        let key = (sides.map(|side| side.number), destination.wrapping_sub(source));
+        *self.known.entry(key).or_insert_with(|| {
+            *blocks += sides.map(|side| side.blocks.len() as u64).iter().sum::<u64>();
+            are_disjoint(sides[0].placed_at(source), sides[1].placed_at(destination))
+        })
     }
 }
 
-fn span(table: &Table) -> Span {
-    let mut blocks: Vec<(u64, u64)> = table.entries.iter().map(|one| (one.displacement, one.bytes)).collect();
-    blocks.retain(|(_, bytes)| *bytes != 0);
-    blocks.sort_unstable();
-    let is_apart = blocks.windows(2).all(|two| two[0].0.checked_add(two[0].1).is_some_and(|end| end <= two[1].0));
-    let start = blocks.first().map_or(0, |first| first.0);
-    Span { entries: table.entries.len(), start, end: table.span(), is_apart }
+/// Whether no range of one list shares a byte with one of the other. Both are sorted, and the second has no overlaps.
+fn are_disjoint(mut one: impl Iterator<Item = Range>, other: impl Iterator<Item = Range>) -> bool {
+    let mut other = other.peekable();
+    one.all(|range| {
+        // What ends before this begins, ends before all that follow.
+        while other.next_if(|other| other.end() <= range.address).is_some() {}
+        other.peek().is_none_or(|other| range.end() <= other.address)
+    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capability::Timing;
 use crate::program::Program;
+use crate::table::{Entry, Table};
 use crate::verify::sample::{card, members, programs};
 use crate::{Combine, Element, Instruction, Operand, Reduction, Tables};
 
@@ -12,9 +13,13 @@ const RANKS: u32 = 4;
 /// Pseudo channels, and bytes of each.
 const CHANNELS: u64 = 8;
 const CHANNEL: u64 = 512;
+/// Number of the step with two tables.
+const ALLTOALLV: usize = 14;
 
 /// Source, destination and own contribution of a rank.
 type Places = [u64; 3];
+/// Displacements of the blocks in two tables, by rank.
+type Lists = [Vec<u64>; 2];
 
 fn cards() -> Capabilities {
     let timing = Timing {
@@ -36,8 +41,19 @@ fn cards() -> Capabilities {
     Capabilities { clock_khz: 200_000, memory_channels: CHANNELS as u32, timing, ..card(RANKS) }
 }
 
-/// One instruction of each rank, which run together.
-fn step(number: usize, root: u16, bytes: u64, are_striped: [bool; 2], places: &[Places]) -> Vec<Program> {
+/// One instruction of each rank, which run together. The last four have tables.
+fn step(
+    number: usize,
+    root: u16,
+    bytes: u64,
+    are_striped: [bool; 2],
+    places: &[Places],
+    lists: &Lists,
+) -> Vec<Program> {
+    let of_rank = |rank: u16| if number == ALLTOALLV { bytes } else { bytes * (1 + u64::from(rank)) / 2 };
+    let entry = |(rank, displacement): (u16, &u64)| Entry { displacement: *displacement, bytes: of_rank(rank) };
+    let table = |list: &Vec<u64>| Table { entries: (0..).zip(list).map(entry).collect() };
+    let tables: Tables = (0..).zip(lists.iter().map(table)).collect();
     let sum = Combine::new(Reduction::Sum, Element::U8);
     let each = |(rank, [source, destination, own]): (u16, &Places)| {
         let (next, last) = ((rank + 1) % RANKS as u16, (rank + RANKS as u16 - 1) % RANKS as u16);
@@ -60,10 +76,14 @@ fn step(number: usize, root: u16, bytes: u64, are_striped: [bool; 2], places: &[
             10 => Instruction::alltoall_scan(sum, a, b, bytes),
             11 => Instruction::sendrecv(rank, rank, a, b, bytes),
             12 => Instruction::sendrecv_reduce(sum, (next, last), a, Operand::card(*own), b, bytes),
+            ALLTOALLV => Instruction::alltoallv(Operand::card(*source), Operand::card(*destination), 0, 1),
+            15 => Instruction::allgatherv(a, Operand::card(*destination), of_rank(rank), 1),
+            16 => Instruction::gatherv(root, a, Operand::card(*destination), of_rank(rank), 1),
+            17 => Instruction::scatterv(root, Operand::card(*source), b, of_rank(rank), 0),
             _ => Instruction::sendrecv(next, last, a, b, bytes),
         }
     };
-    programs((0..).zip(places).map(|one| (vec![each(one)], Tables::new())))
+    programs((0..).zip(places).map(|one| (vec![each(one)], tables.clone())))
 }
 
 /// Addresses of each rank in the first four channels, and others in the same channels.
@@ -78,31 +98,42 @@ fn any_places() -> impl Strategy<Value = [Vec<Places>; 2]> {
         .prop_map(|all| [0, 1].map(|side: usize| all.iter().map(|places| places[side]).collect()))
 }
 
+/// Blocks in the first four channels, some of which reach the next one from some places.
+fn any_lists() -> impl Strategy<Value = Lists> {
+    let list = || {
+        let displacement = (0..CHANNELS / 2, 0..7_u64).prop_map(|(channel, at)| channel * CHANNEL + at * 64);
+        prop::collection::vec(displacement, RANKS as usize)
+    };
+    [list(), list()]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
 
     #[test]
     fn steps_of_one_shape_take_as_long(
-        number in 0..14_usize,
+        number in 0..18_usize,
         root in 0..RANKS as u16,
         bytes in 0..150_u64,
         are_striped in any::<[bool; 2]>(),
         places in any_places(),
+        lists in any_lists(),
     ) {
         let (capabilities, model) = (cards(), CostModel::stated(&cards()));
         let clock = Clock { capabilities: &capabilities, model: &model };
         let members = members(&capabilities, &[]);
         let found = places.map(|places| {
-            let programs = step(number, root, bytes, are_striped, &places);
+            let programs = step(number, root, bytes, are_striped, &places, &lists);
             let mut ends = Vec::new();
             let job = Job { programs: &programs, members: &members, capabilities: &capabilities };
             each_step(job, &model, |rank, times| {
                 ends.push((rank, times.t1, times.t2, times.arrival));
             }).unwrap();
             let mut matching = Matching::new(job);
+            let mut alike = Alike::new(job, &clock);
             let mut shapes = Vec::new();
             while let Some(together) = matching.step().unwrap() {
-                shapes.push(Alike::shape(&together, &vec![Moment::default(); together.len()], &programs, &members, &clock));
+                shapes.push(alike.shape(&together, &vec![Moment::default(); together.len()]));
             }
             (shapes, ends)
         });
@@ -130,7 +161,7 @@ proptest! {
         let delay = |cycles: &u64| vec![Instruction::delay(*cycles)];
         let mut all: Vec<Vec<Instruction>> = delays.iter().map(delay).collect();
         for (number, root, bytes, are_striped, [places, _]) in steps {
-            for (all, one) in all.iter_mut().zip(step(number, root, bytes, are_striped, &places)) {
+            for (all, one) in all.iter_mut().zip(step(number, root, bytes, are_striped, &places, &Lists::default())) {
                 all.extend(one.instructions);
             }
         }

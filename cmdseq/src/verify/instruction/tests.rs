@@ -27,7 +27,8 @@ fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> O
     check_ranks(instruction, &membership).ok()?;
     check_stripes(instruction, &capabilities).ok()?;
     let context = membership.context(tables, &capabilities);
-    let short = is_plainly_right(instruction, &context, &Spans::new(tables), &capabilities);
+    let spans = &Spans::of_each([tables].into_iter())[0];
+    let short = Instructions::new(&members, &capabilities, 1).is_plainly_right(instruction, &context, spans);
     Some((short, check_blocks(instruction, &membership, &context, &capabilities)))
 }
 
@@ -98,7 +99,13 @@ fn common_instructions_need_only_the_short_check() {
         Instruction::alltoallv(a, b, 0, 2),
         Instruction::alltoallv(b, a, 1, 0),
     ];
-    for instruction in plain.into_iter().chain(plain.map(late)) {
+    let listed = [
+        Instruction::scatterv(2, a, b, 24, 0),
+        Instruction::gatherv(2, a, b, 24, 1),
+        Instruction::allgatherv(a, b, 24, 0),
+        Instruction::alltoallv(a, b, 0, 2),
+    ];
+    for instruction in plain.into_iter().chain(plain.map(late)).chain(listed.map(eager)) {
         assert_eq!(looks(&instruction, 2, 4, &tables), Some((true, Ok(()))), "{instruction:?}");
     }
     // The own block in place: at the root, or at each rank.
@@ -138,20 +145,23 @@ fn other_instructions_need_the_check_of_their_blocks() {
         (2, listed(&[(0, 8), (64, 8), (7, 8)])),
         (3, listed(&[(0, 9), (9, 8), (17, 8)])),
         (4, listed(&[(0, 0), (0, 8), (8, 8)])),
+        (5, listed(&[(0, 8), (48, 8), (80, 8)])),
+        (6, listed(&[(0, 8), (8, EAGER_BYTES + 1), (0, 0)])),
     ]);
     let (right, overlap) = (None, Some(Reason::Overlap));
     for (instruction, refused) in [
         // Right, by the check of their blocks.
         (Instruction::allgather(a, at(MEMORY - 127), 64).dividing(100), right),
-        (eager(Instruction::allgatherv(a, b, 8, 0)), right),
-        (eager(Instruction::scatterv(0, a, b, 8, 0)), right),
         (Instruction::rdma_write(1, a.striped(), b, 8), right),
         (Instruction::rdma_read(1, a, b.striped(), 8), right),
-        (Instruction::alltoallv(a, a, 0, 1), right),
+        (Instruction::alltoallv(a, a, 0, 5), right),
         (Instruction::gatherv(0, at(16), a, 8, 0), right),
         (Instruction::sendrecv(1, 1, at(STRIPE).striped(), at(3 * STRIPE), 16), right),
         // Wrong.
         (eager(Instruction::send(1, a, EAGER_BYTES + 1)), Some(Reason::EagerOverrun)),
+        (eager(Instruction::gatherv(0, a, b, 8, 6)), Some(Reason::EagerOverrun)),
+        (eager(Instruction::scatterv(0, a, b, 8, 6)), Some(Reason::EagerOverrun)),
+        (eager(Instruction::alltoallv(a, at(EAGER_BYTES + 64), 6, 6)), Some(Reason::EagerOverrun)),
         (eager(Instruction::send(1, a, EAGER_LIMIT + EAGER_BYTES)), Some(Reason::EagerOverrun)),
         (Instruction::send(1, at(MEMORY - 63), 64), Some(Reason::Memory)),
         (Instruction::recv(1, at(MEMORY - 63), 64), Some(Reason::Memory)),
@@ -168,6 +178,8 @@ fn other_instructions_need_the_check_of_their_blocks() {
         (Instruction::allgather(at(64), a, 64), overlap),
         (Instruction::allreduce(SUM, a, a, 64), overlap),
         (Instruction::alltoall(a, a, 64), overlap),
+        (Instruction::alltoallv(a, at(28), 0, 0), overlap),
+        (Instruction::alltoallv(a, at(12), 0, 1), overlap),
         (Instruction::allgatherv(b, a, 8, 2), overlap),
         (Instruction::gatherv(0, b, a, 8, 2), overlap),
         (Instruction::alltoallv(b, a, 0, 2), overlap),
@@ -180,6 +192,10 @@ fn other_instructions_need_the_check_of_their_blocks() {
     ] {
         let (short, long) = looks(&instruction, 0, 3, &tables).unwrap();
         assert_eq!((short, long.err().map(|fault| fault.reason)), (false, refused), "{instruction:?}");
+    }
+    // Lists whose blocks are between those of the other.
+    for instruction in [Instruction::alltoallv(a, a, 0, 1), Instruction::alltoallv(a, at(8), 0, 0)] {
+        assert_eq!(looks(&instruction, 0, 3, &tables), Some((true, Ok(()))), "{instruction:?}");
     }
     // A single striped block is not at its operand's address: here it is where the block of rank 3 is written.
     let striped = Instruction::allgather(at(STRIPE / 2).striped(), a, STRIPE / 2);
