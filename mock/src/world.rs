@@ -14,6 +14,7 @@ use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
 use crate::card::posted::Posted;
 use crate::card::readiness::Readiness;
+use crate::card::resources::Resources;
 use crate::card::routed::Routed;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
@@ -123,6 +124,8 @@ pub(crate) struct Core {
     pub(crate) down: Vec<ResourceId>,
     pub(crate) now: Time,
     pub(crate) cards: Vec<Card>,
+    /// By card.
+    pub(crate) resources: Box<[Resources]>,
     pub(crate) rates: Rates<StreamPurpose>,
     pub(crate) host: HostDma,
     /// The network of switches, if they compute.
@@ -177,9 +180,9 @@ impl Core {
         let links = |node| (0..ports.count()).map(|port| link(node, port)).collect();
         let world: Members = (0..profile.nodes).collect();
         let budget = Budget::new(of_this_machine(), profile.nodes);
-        let mut card = |node| Core::card(&profile, links(node), &mut rates, &world, &budget, node);
-        let cards = (0..profile.nodes).map(&mut card).collect();
-        let cards: Vec<Card> = cards;
+        let cards: Vec<Card> =
+            (0..profile.nodes).map(|node| Core::card(&profile, links(node), &world, &budget, node)).collect();
+        let resources = cards.iter().map(|_| Resources::new(&profile, &mut rates)).collect();
         let switches = Switches::of(&profile, &cards);
         let routed = Routed::of(&profile);
         let host = HostDma::new(profile.hardware.split_dma.unwrap_or(0));
@@ -189,6 +192,7 @@ impl Core {
             down: Vec::new(),
             now: 0,
             cards,
+            resources,
             rates,
             host,
             switches,
@@ -210,14 +214,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn card(
-        profile: &Profile,
-        links: Vec<Link>,
-        rates: &mut Rates<StreamPurpose>,
-        world: &Members,
-        budget: &Arc<Budget>,
-        node: u32,
-    ) -> Card {
+    pub(crate) fn card(profile: &Profile, links: Vec<Link>, world: &Members, budget: &Arc<Budget>, node: u32) -> Card {
         let lanes = profile.lanes as usize;
         let mut card = Card {
             node,
@@ -229,9 +226,6 @@ impl Core {
             posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),
             links,
-            channels: (0..profile.memory_channels).map(|_| rates.add_resource(profile.channel_mbps.into())).collect(),
-            local: (0..lanes).map(|_| rates.add_resource(profile.loop_back_mbps())).collect(),
-            fold: (0..lanes).map(|_| rates.add_resource(profile.reduce_mbps())).collect(),
             rings: Default::default(),
             sequencer: Sequencer::default(),
             lanes: (0..lanes).map(|_| Lane::default()).collect(),

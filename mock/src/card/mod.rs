@@ -19,6 +19,7 @@ pub(crate) mod memory;
 pub(crate) mod msix;
 pub(crate) mod posted;
 pub(crate) mod readiness;
+pub(crate) mod resources;
 pub(crate) mod rings;
 pub(crate) mod routed;
 pub(crate) mod router;
@@ -50,7 +51,6 @@ use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::user_logic::UserLogic;
 use crate::card::windows::Windows;
-use crate::engine::streams::ResourceId;
 use crate::net::link::Link;
 use crate::proto::optweb::one_sided::Served;
 use crate::proto::optweb::signal::SIGNALS;
@@ -75,12 +75,6 @@ pub(crate) struct Card {
     pub(crate) posted: Posted,
     pub(crate) memory: CardMemory,
     pub(crate) links: Vec<Link>,
-    /// Pseudo channels of the memory.
-    pub(crate) channels: Vec<ResourceId>,
-    /// Loop-back through the switch, by lane.
-    pub(crate) local: Vec<ResourceId>,
-    /// The reduction units, by lane.
-    pub(crate) fold: Vec<ResourceId>,
     pub(crate) rings: [Rings; QUEUES as usize],
     pub(crate) sequencer: Sequencer,
     pub(crate) lanes: Vec<Lane>,

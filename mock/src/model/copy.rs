@@ -112,14 +112,14 @@ impl Core {
     }
 
     pub(crate) fn start_local(&mut self, at: LaneId) {
-        let card = &self.cards[at.card];
+        let resources = &self.resources[at.card];
         let Some(Running { work: Work::Local { sources, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
-        let mut passes = vec![card.channel(*destination)];
-        passes.extend(sources.iter().flat_map(|source| [card.channel(*source), card.local[at.lane]]));
+        let mut passes = vec![resources.channel(*destination)];
+        passes.extend(sources.iter().flat_map(|source| [resources.channel(*source), resources.local[at.lane]]));
         if sources.len() > 1 {
-            passes.push(card.fold[at.lane]);
+            passes.push(resources.fold[at.lane]);
         }
         self.start_stream(instruction.bytes, passes, StreamPurpose::Local { at });
     }

@@ -136,3 +136,45 @@ impl Core {
         ways
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profile::Profile;
+
+    /// A way is trained and lost at both ends: what is on it is known to be from before by what its sender knows.
+    fn assert_both_ends_know_the_session(core: &Core) -> Result<(), TestCaseError> {
+        for card in 0..core.cards.len() {
+            for port in 0..core.cards[card].links.len() {
+                let session = |(card, port): (usize, usize)| core.cards[card].links[port].session;
+                let Some(back) = core.back(card, port) else { continue };
+                prop_assert_eq!(session((card, port)), session(back), "card {}, port {}", card, port);
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+        #[test]
+        fn both_ends_of_a_link_know_its_session(
+            fabric in 0..3_usize,
+            happened in prop::collection::vec((0..4_u8, 0..6_u32, 0..6_u32), 1..20),
+        ) {
+            let profiles = [Profile::optweb(6), Profile::optweb_dragonfly(2, 3), Profile::circus(2, 3)];
+            let mut core = Core::new(profiles[fabric].clone());
+            for (what, a, b) in happened {
+                match what {
+                    0 => core.reset(a as usize),
+                    1 => core.link_down(a, b, false),
+                    2 => core.link_up(a, b),
+                    _ => core.strike(Fault::Cut { a, b, when: When::Now }),
+                }
+                assert_both_ends_know_the_session(&core)?;
+            }
+        }
+    }
+}

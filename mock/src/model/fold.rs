@@ -52,8 +52,9 @@ impl Core {
             return self.mismatch(at, port);
         }
         let reduced = fold.reduced;
-        let results = fold.results().iter().map(|result| card.channel(*result));
-        let passes = results.chain([card.fold[at.lane]]).collect();
+        let resources = &self.resources[at.card];
+        let results = fold.results().iter().map(|result| resources.channel(*result));
+        let passes = results.chain([resources.fold[at.lane]]).collect();
         if let Some((transfer, _)) = self.folding(at) {
             transfer.receives.iter_mut().for_each(|receive| receive.state = ReceiveState::Draining);
         }

@@ -72,12 +72,12 @@ impl Core {
     /// The beat with address and size is out, of an operation that sends no data.
     pub(crate) fn rdma_request_out(&mut self, at: LaneId) {
         let number = self.number(at);
-        let Some(issued) = self.issued(at) else { return };
-        let (port, own, request) = (issued.port, issued.own, issued.request);
+        let Some(Running { work: Work::Rdma(issued), instruction, .. }) = self.running(at) else { return };
+        let (tag, port, own, request) = (instruction.tag, issued.port, issued.own, issued.request);
         let asked = match (issued.is_read, issued.signal) {
             _ if request.bytes == 0 && issued.signal.is_none() => return self.finish(at),
             (false, Some(signal)) => OneSided::Signal { number, request, signal },
-            _ => OneSided::Read { number, request, way: Way([Some(self.cards[at.card].channel(own)), None]) },
+            _ => OneSided::Read { number, tag, request, way: Way([Some(self.resources[at.card].channel(own)), None]) },
         };
         self.announce(at, port, asked);
     }
@@ -94,10 +94,8 @@ impl Core {
         let number = self.number(at);
         let Some(issued) = self.issued(at) else { return };
         let Issued { own, port, peer, request, .. } = *issued;
-        let card = &self.cards[at.card];
-        let mut passes = card.links[port].out.to_vec();
-        // All cards have the same pseudo channels.
-        passes.extend([card.channel(own), self.cards[peer].channel(request.address)]);
+        let mut passes = self.cards[at.card].links[port].out.to_vec();
+        passes.extend([self.resources[at.card].channel(own), self.resources[peer].channel(request.address)]);
         self.start_stream(request.bytes, passes, StreamPurpose::Write { at });
         self.count_transfer(request.bytes);
         self.announce(at, port, OneSided::Announced { number, request });

@@ -4,12 +4,11 @@
 use cmdseq::completion::Status;
 
 use crate::card::running::memory_refusal;
-use crate::net::buffer::Way;
 use crate::net::payload::Payload;
 use crate::profile::BEAT_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
-use crate::proto::optweb::one_sided::{OneSided, Request, Served, ServedId};
+use crate::proto::optweb::one_sided::{OneSided, Reader, Request, Served, ServedId};
 use crate::proto::optweb::signal::Signal;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::Carried;
@@ -25,14 +24,14 @@ impl Core {
         let id = |number| ServedId { at, port, number };
         match what {
             OneSided::Announced { number, request } => {
-                self.admit(id(number), request, Way::default());
+                self.admit(id(number), request, None);
             }
             OneSided::Data { number, payload, signal } => self.data_came(id(number), payload, signal),
-            OneSided::Signal { number, request, signal } => match self.admit(id(number), request, Way::default()) {
+            OneSided::Signal { number, request, signal } => match self.admit(id(number), request, None) {
                 true => self.written(id(number), Some(signal)),
                 false => self.refuse(id(number)),
             },
-            OneSided::Read { number, request, way } => self.read_came(id(number), request, way),
+            OneSided::Read { number, tag, request, way } => self.read_came(id(number), request, Reader { tag, way }),
             OneSided::Reply { number, payload } => self.reply_came(at, port, number, payload),
             OneSided::Over { number, bytes, result } => self.over_came(at, port, number, bytes, result),
             OneSided::Cancelled { number } => {
@@ -53,13 +52,13 @@ impl Core {
     }
 
     /// Checks an operation that a link has announced, and returns whether it is admitted. A lane has one at a time.
-    fn admit(&mut self, id: ServedId, request: Request, way: Way) -> bool {
+    fn admit(&mut self, id: ServedId, request: Request, reader: Option<Reader>) -> bool {
         let card = &mut self.cards[id.at.card];
         let node = self.ports.peer(card.node, id.port);
         let admission = card.admit(node, &request);
         card.served.retain(|one| (one.port, one.lane) != (id.port, id.at.lane));
         let (port, lane, number) = (id.port, id.at.lane, id.number);
-        card.served.push(Served { port, lane, number, admission, request, way });
+        card.served.push(Served { port, lane, number, admission, request, reader });
         admission.is_some()
     }
 
@@ -124,8 +123,8 @@ impl Core {
         }
     }
 
-    fn read_came(&mut self, id: ServedId, request: Request, way: Way) {
-        if self.admit(id, request, way) {
+    fn read_came(&mut self, id: ServedId, request: Request, reader: Reader) {
+        if self.admit(id, request, Some(reader)) {
             let cycles = self.profile.memory_read_cycles + BEAT_CYCLES;
             self.schedule_in(self.profile.cycles(cycles), Event::ReplyBegins(id));
         } else {
@@ -137,11 +136,11 @@ impl Core {
     /// The first beat of a reply is at the switch.
     pub(crate) fn reply_begins(&mut self, id: ServedId) {
         let card = &self.cards[id.at.card];
-        let Some(Served { request, way: Way(way), .. }) = self.served(id).filter(|_| !card.is_frozen) else { return };
+        let Some(Served { request, reader, .. }) = self.served(id).filter(|_| !card.is_frozen) else { return };
         let bytes = request.bytes;
         let mut passes = card.links[id.port].out.to_vec();
-        passes.push(card.channel(request.address));
-        passes.extend(way.iter().flatten());
+        passes.push(self.resources[id.at.card].channel(request.address));
+        passes.extend(reader.iter().flat_map(|reader| reader.way.0).flatten());
         self.start_stream(bytes, passes, StreamPurpose::Reply(id));
         self.count_transfer(bytes);
     }

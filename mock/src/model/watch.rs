@@ -2,7 +2,6 @@
 
 use crate::engine::streams::ResourceId;
 use crate::fault::{Fault, Moved, When};
-use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::stream::{StreamPurpose, Watched};
 use crate::world::Core;
 
@@ -42,19 +41,19 @@ impl Core {
         if self.watches.is_empty() {
             return None;
         }
-        let at = match purpose.served() {
+        let at = purpose.at();
+        let own = self.cards[at.card].node;
+        let (node, tag) = match purpose.served() {
             // The transfer is that of the card that reads.
-            Some(id) => LaneId { card: self.back(id.at.card, id.port)?.0, ..id.at },
-            None => purpose.at(),
+            Some(id) => (self.ports.peer(own, id.port), self.served(id)?.reader?.tag),
+            None => (own, self.running(at)?.instruction.tag),
         };
-        let tag = self.running(at)?.instruction.tag;
         let transfers = match purpose {
             StreamPurpose::Send { send, .. } => *send..*send + 1,
             StreamPurpose::Multicast { .. } => 0..self.sends(at),
             StreamPurpose::Write { .. } | StreamPurpose::Reply(_) | StreamPurpose::Local { .. } => 0..1,
             _ => return None,
         };
-        let node = self.cards[at.card].node;
         let meets = |moved: &Moved| {
             moved.node == node
                 && moved.tag.is_none_or(|one| one == tag)

@@ -17,7 +17,7 @@ pub(crate) struct Link {
     pub(crate) is_cut: bool,
     /// Planted bit errors: each with the number of things that the link carries before.
     pub(crate) garbles: Vec<u64>,
-    /// Number of times the link was trained or cut: what was on it before is lost.
+    /// Number of times the link was trained or cut, the same at both ends: what was on it before is lost.
     pub(crate) session: u32,
     /// Signals and bursts that arrived and were not used yet.
     pub(crate) inbound: Inbound,

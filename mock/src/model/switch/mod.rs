@@ -14,7 +14,6 @@ use cmdseq::completion::Status;
 use crate::card::Card;
 use crate::card::communicators::Membership;
 use crate::card::running::{Running, Work};
-use crate::engine::streams::ResourceId;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::{Carried, Receive, ReceiveState, SendState, Transfer};
@@ -24,12 +23,6 @@ use crate::world::{Core, Event, Step};
 impl Card {
     pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
         self.communicators.get(instruction.communicator)
-    }
-
-    /// Returns the pseudo channel of `address`. A block that spans two channels counts for the first.
-    pub(crate) fn channel(&self, address: u64) -> ResourceId {
-        let bytes = self.memory.len() / self.channels.len() as u64;
-        self.channels[((address / bytes) as usize).min(self.channels.len() - 1)]
     }
 
     /// Returns the node that the current instruction waits for, the lowest if several.
@@ -147,9 +140,8 @@ impl Core {
         let delay = delay + self.farther_ps(at.card, port);
         if let Some((to, back)) = self.far_end(at, port) {
             let what = self.hit(at.card, port, what);
-            let (at, port) = (to, back);
             let session = self.cards[at.card].links[port].session;
-            self.schedule_in(delay, Event::Arrival { at, port: port as u32, session, what });
+            self.schedule_in(delay, Event::Arrival { at: to, port: back as u32, session, what });
         }
     }
 

@@ -63,7 +63,7 @@ impl Core {
         }
         receive.state = ReceiveState::Draining;
         let (bytes, address) = (receive.bytes, receive.address);
-        let channel = card.channel(address);
+        let channel = self.resources[at.card].channel(address);
         self.start_stream(bytes, vec![channel], StreamPurpose::Drain { at, port });
     }
 

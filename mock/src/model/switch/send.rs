@@ -123,14 +123,13 @@ impl Core {
         let (own, contribution, partial) = (transfer.own, transfer.contribution, transfer.partial);
         let mut together = Vec::new();
         for (place, send) in sends.iter().enumerate() {
-            let card = &self.cards[at.card];
             let Way(way) = send.way;
-            let mut passes = card.links[send.port].out.to_vec();
+            let mut passes = self.cards[at.card].links[send.port].out.to_vec();
             passes.extend(way.into_iter().flatten());
             if is_multicast {
                 together.extend(passes);
             } else {
-                passes.push(card.channel(send.address));
+                passes.push(self.resources[at.card].channel(send.address));
                 self.start_stream(send.bytes, passes, StreamPurpose::Send { at, send: place });
             }
         }
@@ -138,21 +137,21 @@ impl Core {
             self.send_bursts(at, is_multicast);
         }
         if let Some(own) = own {
-            let card = &self.cards[at.card];
-            together.push(card.channel(own.destination));
+            let resources = &self.resources[at.card];
+            together.push(resources.channel(own.destination));
             if !is_multicast || sends.is_empty() {
-                together.extend([card.channel(own.source), card.local[at.lane]]);
+                together.extend([resources.channel(own.source), resources.local[at.lane]]);
                 self.start_stream(own.bytes, std::mem::take(&mut together), StreamPurpose::Own { at });
             }
         }
         if let Some((address, bytes)) = contribution {
-            let card = &self.cards[at.card];
-            let mut passes = vec![card.channel(address), card.local[at.lane]];
-            passes.extend(partial.map(|partial| card.channel(partial)));
+            let resources = &self.resources[at.card];
+            let mut passes = vec![resources.channel(address), resources.local[at.lane]];
+            passes.extend(partial.map(|partial| resources.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { at });
         }
         if let (true, Some(send)) = (is_multicast, sends.first()) {
-            together.push(self.cards[at.card].channel(send.address));
+            together.push(self.resources[at.card].channel(send.address));
             self.start_stream(send.bytes, together, StreamPurpose::Multicast { at });
         }
         let own_streams = usize::from((own.is_some() && (!is_multicast || sends.is_empty())) || contribution.is_some());
@@ -167,16 +166,16 @@ impl Core {
     /// reduction units for a fold. The contributions to a fold pass together, so the first stands for all; each has a pseudo
     /// channel if it has a result.
     fn way_in(&self, at: LaneId, port: usize) -> Way {
-        let card = &self.cards[at.card];
+        let resources = &self.resources[at.card];
         let Some(Running { work: Work::Transfer(transfer), .. }) = self.running(at) else { return Way::default() };
-        let receive = card.links[port].receive(at.lane);
+        let receive = self.cards[at.card].links[port].receive(at.lane);
         let Some((place, receive)) = receive.map(|place| (place, &transfer.receives[place])) else {
             return Way::default();
         };
-        let channel = Some(card.channel(receive.address));
+        let channel = Some(resources.channel(receive.address));
         Way(match &transfer.fold {
             None => [channel, None],
-            Some(_) if place == 0 => [channel, Some(card.fold[at.lane])],
+            Some(_) if place == 0 => [channel, Some(resources.fold[at.lane])],
             Some(fold) if fold.keeps_partials() => [channel, None],
             Some(_) => [None; 2],
         })

@@ -52,7 +52,16 @@ pub(crate) struct Served {
     /// `None` if it is refused: the other card is told when the data would have been counted.
     pub(crate) admission: Option<Admission>,
     pub(crate) request: Request,
-    /// What the data of a read passes at its destination.
+    /// Of a read.
+    pub(crate) reader: Option<Reader>,
+}
+
+/// What the card that serves a read knows of its destination.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// Of the instruction.
+    pub(crate) tag: u16,
+    /// What the data passes there.
     pub(crate) way: Way,
 }
 
@@ -74,8 +83,8 @@ pub(crate) enum OneSided {
     Data { number: u64, payload: Payload, signal: Option<Signal> },
     /// A signal without data.
     Signal { number: u64, request: Request, signal: Signal },
-    /// A read.
-    Read { number: u64, request: Request, way: Way },
+    /// A read, by the instruction with this tag.
+    Read { number: u64, tag: u16, request: Request, way: Way },
     /// The last beat of the data that was read, counted.
     Reply { number: u64, payload: Payload },
     /// To the issuer: the operation is over, and `bytes` were written.
