@@ -61,11 +61,11 @@ impl InterruptPort for Host {
 impl Core {
     /// Issues an instruction that runs alone on a card, as its sequencer does.
     pub(crate) fn begin_alone(&mut self, index: usize, instruction: Instruction) {
-        let (now, at) = (self.now, LaneId::first(index));
+        let (now, at) = (self.env.now, LaneId::first(index));
         let card = &mut self.cards[index];
         let order = card.sequencer.in_flight.begin();
         card.lanes[0].claim = Claim::ALONE;
         card.lanes[0].running = Some(Running::begun(instruction, now, order));
-        self.begin(at, &instruction).expect("an instruction that the card runs");
+        self.on(index).begin(at, &instruction).expect("an instruction that the card runs");
     }
 }

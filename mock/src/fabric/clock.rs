@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::world::{Core, Pace};
+use crate::environment::Pace;
+use crate::world::Core;
 
 /// Events the thread handles before it lets accesses in.
 const SLICE: usize = 64;
@@ -35,9 +36,9 @@ impl Shared {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let mut core = self.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        core.hold_bytes = 0;
+        core.env.hold_bytes = 0;
         let result = access(&mut core);
-        if core.pace == Pace::Due {
+        if core.env.pace == Pace::Due {
             self.work.notify_one();
         }
         self.release(core);
@@ -57,8 +58,8 @@ impl Shared {
 
     /// Releases the lock, and then frees the memory that cards discarded, which may take long.
     fn release(&self, mut core: MutexGuard<'_, Core>) {
-        core.statistics.most_held_bytes = core.statistics.most_held_bytes.max(core.hold_bytes);
-        let discarded = std::mem::take(&mut core.discarded);
+        core.env.statistics.most_held_bytes = core.env.statistics.most_held_bytes.max(core.env.hold_bytes);
+        let discarded = std::mem::take(&mut core.env.discarded);
         drop(core);
         drop(discarded);
     }
@@ -83,20 +84,20 @@ impl Shared {
     fn run(&self) {
         loop {
             let core = self.lock();
-            let idle = |core: &mut Core| core.pace == Pace::Idle;
+            let idle = |core: &mut Core| core.env.pace == Pace::Idle;
             let mut core = self.work.wait_while(core, idle).unwrap_or_else(PoisonError::into_inner);
-            if core.pace == Pace::Stop {
-                core.pace = Pace::Access;
+            if core.env.pace == Pace::Stop {
+                core.env.pace = Pace::Access;
                 return;
             }
-            core.hold_bytes = 0;
+            core.env.hold_bytes = 0;
             let goes_on = catch_unwind(AssertUnwindSafe(|| core.run_some(SLICE)));
             let goes_on = goes_on.unwrap_or_else(|panic| {
                 self.fail(&mut core, &*panic);
                 false
             });
             if !goes_on {
-                core.pace = Pace::Idle;
+                core.env.pace = Pace::Idle;
             }
             self.release(core);
             let start = Instant::now();
@@ -119,13 +120,13 @@ pub struct Clock {
 impl Clock {
     /// Starts the thread. Returns `None` if the fabric has one already, or if the system refuses a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> Option<Self> {
-        shared.access(|core| (core.pace == Pace::Access).then(|| core.pace = Pace::Due))?;
+        shared.access(|core| (core.env.pace == Pace::Access).then(|| core.env.pace = Pace::Due))?;
         let runner = Arc::clone(shared);
         let thread = thread::Builder::new().name("fabric".into()).spawn(move || runner.run());
         match thread {
             Ok(thread) => Some(Clock { shared: Arc::clone(shared), thread: Some(thread) }),
             Err(_) => {
-                shared.access(|core| core.pace = Pace::Access);
+                shared.access(|core| core.env.pace = Pace::Access);
                 None
             }
         }
@@ -134,7 +135,7 @@ impl Clock {
 
 impl Drop for Clock {
     fn drop(&mut self) {
-        self.shared.lock().pace = Pace::Stop;
+        self.shared.lock().env.pace = Pace::Stop;
         self.shared.work.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -15,13 +15,14 @@ use fpga_hal::Endpoint;
 
 use crate::card::memory::{CardMemory, MemoryError};
 use crate::card::user_logic::UserLogic;
+use crate::environment::Statistics;
 use crate::fabric::clock::Shared;
 use crate::fabric::endpoint::CardEndpoint;
 use crate::fault::Fault;
 use crate::model::logged::picoseconds;
 use crate::net::transfers::{LinkTransfer, TransferLog};
 use crate::profile::{Profile, ProfileError};
-use crate::world::{Core, Statistics};
+use crate::world::Core;
 
 /// Cards on a network, all on one clock of virtual time. Clones are handles to the same fabric.
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl Fabric {
 
     /// Returns the profile.
     pub fn profile(&self) -> Profile {
-        self.shared.access(|core| core.profile.clone())
+        self.shared.access(|core| core.env.profile.clone())
     }
 
     /// Returns the card at `node`, to attach it to a bus.
@@ -70,7 +71,7 @@ impl Fabric {
     /// Runs `access` on the memory of the card at `node`, of which it uses `bytes` bytes.
     pub(crate) fn memory<R>(&self, node: u32, bytes: u64, access: impl FnOnce(&mut CardMemory) -> R) -> R {
         self.shared.access(|core| {
-            core.hold_bytes += bytes;
+            core.env.hold_bytes += bytes;
             access(&mut core.cards[node as usize].memory)
         })
     }
@@ -117,7 +118,7 @@ impl Fabric {
 
     /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
-        self.shared.access(|core| Statistics { now_ps: core.now, ..core.statistics })
+        self.shared.access(|core| Statistics { now_ps: core.env.now, ..core.env.statistics })
     }
 
     /// Plants a fault. A fault of an unknown card or link is ignored. A transfer is
@@ -135,7 +136,7 @@ impl Fabric {
     /// Sets the rate of the links on the way from node `a` to node `b`, in this direction.
     pub fn set_link_rate(&self, a: u32, b: u32, mbps: u32) {
         self.shared.access(|core| {
-            if let Some(port) = core.ports.toward(a, b) {
+            if let Some(port) = core.env.ports.toward(a, b) {
                 core.set_link_rate(a as usize, port, mbps.into());
             }
         });
@@ -152,12 +153,12 @@ impl Fabric {
 
     /// Logs from now on what cards send to others, up to `limit` transfers, until [`take_transfers`](Self::take_transfers).
     pub fn log_transfers(&self, limit: usize) {
-        self.shared.access(|core| core.transfers = Some(TransferLog::new(limit)));
+        self.shared.access(|core| core.env.transfers = Some(TransferLog::new(limit)));
     }
 
     /// Ends the log. Returns the transfers in the order of their ends, and how many had no room; none if nothing was logged.
     pub fn take_transfers(&self) -> (Vec<LinkTransfer>, u64) {
-        self.shared.access(|core| core.transfers.take()).map(TransferLog::into_transfers).unwrap_or_default()
+        self.shared.access(|core| core.env.transfers.take()).map(TransferLog::into_transfers).unwrap_or_default()
     }
 
     /// Returns when the cycle counter of the card at `node` has the value `count`, of which the low 48 bits are known: the beginning
@@ -165,7 +166,7 @@ impl Fabric {
     pub fn time_of(&self, node: u32, count: u64) -> Option<u64> {
         self.shared.access(|core| {
             let card = core.cards.get(node as usize)?;
-            Some(picoseconds(card.clock.time(count, core.now)))
+            Some(picoseconds(card.clock.time(count, core.env.now)))
         })
     }
 

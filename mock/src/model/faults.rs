@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 
 use crate::card::host_jobs::Misanswer;
 use crate::engine::streams::ResourceId;
+use crate::event::Event;
 use crate::fault::{Fault, When};
 use crate::proto::novog::Garbled;
-use crate::world::{Core, Event};
+use crate::proto::optweb::stream::Watched;
+use crate::world::Core;
 
 impl Core {
     pub(crate) fn plant(&mut self, fault: Fault) {
         match fault.when() {
             When::Now | When::After(0) => self.strike(fault),
-            When::After(ps) => self.schedule_in(ps, Event::Strike(fault)),
-            When::Moved(_) => self.watches.push(fault),
+            When::After(ps) => self.env.schedule_in(ps, Event::Strike(fault)),
+            When::Moved(_) => self.env.watches.push(fault),
         }
     }
 
@@ -22,7 +24,7 @@ impl Core {
             Fault::Freeze { node, .. } | Fault::Vanish { node } => {
                 let index = node as usize;
                 if index < self.cards.len() {
-                    self.stop_all_streams(index);
+                    self.env.stop_streams_of(index);
                     let card = &mut self.cards[index];
                     card.freeze();
                     card.is_gone |= matches!(fault, Fault::Vanish { .. });
@@ -30,10 +32,14 @@ impl Core {
             }
             Fault::Reset { node, .. } if (node as usize) < self.cards.len() => self.reset(node as usize),
             Fault::Reset { .. } => {}
-            Fault::Unanswered { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Never)),
-            Fault::Poisoned { node, after } => self.host.misanswers.push((node as usize, after, Misanswer::Poisoned)),
+            Fault::Unanswered { node, after } => {
+                self.env.host.misanswers.push((node as usize, after, Misanswer::Never))
+            }
+            Fault::Poisoned { node, after } => {
+                self.env.host.misanswers.push((node as usize, after, Misanswer::Poisoned))
+            }
             Fault::Garble { from, to, after } => {
-                if let Some(port) = self.ports.toward(from, to) {
+                if let Some(port) = self.env.ports.toward(from, to) {
                     self.cards[from as usize].links[port].garbles.push(after);
                 }
             }
@@ -55,7 +61,7 @@ impl Core {
             Fault::Cut { a, b, .. } => self.link_down(a, b, true),
             Fault::Flap { a, b, when, down_ps, count } => {
                 self.link_down(a, b, false);
-                self.schedule_in(down_ps, Event::LinkUp { a, b });
+                self.env.schedule_in(down_ps, Event::LinkUp { a, b });
                 let again = Fault::Flap { a, b, when, down_ps, count: count.saturating_sub(1) };
                 if count > 1 && !matches!(when, When::Now | When::After(0)) {
                     self.plant(again);
@@ -64,12 +70,26 @@ impl Core {
         }
     }
 
+    /// The first part of a stream is over: strikes, and goes on with the stream unless its instruction has ended by that.
+    pub(crate) fn watched_point(&mut self, rest: Watched) {
+        self.strike(rest.fault);
+        let at = rest.purpose.at();
+        let on = self.on(at.card);
+        let goes_on = match rest.purpose.served() {
+            Some(id) => on.is_served(id),
+            None => on.lane(at).epoch == rest.epoch,
+        };
+        if goes_on {
+            self.env.rates.start(self.env.now, rest.bytes, rest.passes, rest.purpose);
+        }
+    }
+
     /// Sets the rate of the links on the way out of a port, once they are up.
     pub(crate) fn set_link_rate(&mut self, card: usize, port: usize, mbps: u64) {
         let link = &mut self.cards[card].links[port];
         link.mbps = mbps;
         if link.is_up {
-            link.out.iter().for_each(|wire| self.rates.set_rate(*wire, mbps));
+            link.out.iter().for_each(|wire| self.env.rates.set_rate(*wire, mbps));
         }
     }
 
@@ -78,13 +98,13 @@ impl Core {
         for (from, to) in [(a, b), (b, a)] {
             let Some((card, port, wire)) = self.wire(from, to) else { continue };
             self.cards[card].links[port].is_cut |= is_cut;
-            self.rates.set_rate(wire, 0);
+            self.env.rates.set_rate(wire, 0);
             self.down.push(wire);
             for (card, port) in self.ways_over(wire) {
                 let link = &mut self.cards[card].links[port];
                 link.is_up = false;
                 link.begin_session();
-                self.lost_link(card, port);
+                self.on(card).lost_link(port);
             }
         }
     }
@@ -98,10 +118,10 @@ impl Core {
             if link.is_cut || !self.down.contains(&wire) {
                 continue;
             }
-            self.rates.set_rate(wire, link.mbps);
+            self.env.rates.set_rate(wire, link.mbps);
             self.down.retain(|down| *down != wire);
             for (card, port) in self.ways_over(wire) {
-                let back = self.back(card, port).filter(|_| self.profile.topology.has_routers());
+                let back = self.env.back(card, port).filter(|_| self.env.profile.topology.has_routers());
                 let is_down = |(card, port): (usize, usize)| {
                     self.cards[card].links[port].out.iter().any(|wire| self.down.contains(wire))
                 };
@@ -117,7 +137,7 @@ impl Core {
 
     /// Card, port and resource of the link from one card to another; `None` if they have none.
     fn wire(&self, from: u32, to: u32) -> Option<(usize, usize, ResourceId)> {
-        let port = self.ports.toward(from, to)?;
+        let port = self.env.ports.toward(from, to)?;
         match *self.cards[from as usize].links[port].out {
             [wire] => Some((from as usize, port, wire)),
             _ => None,
@@ -130,7 +150,7 @@ impl Core {
         for (card, of) in self.cards.iter().enumerate() {
             for (port, _) in of.links.iter().enumerate().filter(|(_, link)| link.out.contains(&wire)) {
                 ways.insert((card, port));
-                ways.extend(self.back(card, port).filter(|_| self.profile.topology.has_routers()));
+                ways.extend(self.env.back(card, port).filter(|_| self.env.profile.topology.has_routers()));
             }
         }
         ways
@@ -149,7 +169,7 @@ mod tests {
         for card in 0..core.cards.len() {
             for port in 0..core.cards[card].links.len() {
                 let session = |(card, port): (usize, usize)| core.cards[card].links[port].session;
-                let Some(back) = core.back(card, port) else { continue };
+                let Some(back) = core.env.back(card, port) else { continue };
                 prop_assert_eq!(session((card, port)), session(back), "card {}, port {}", card, port);
             }
         }

@@ -2,27 +2,10 @@
 
 use crate::card::running::{Running, Work};
 use crate::engine::Time;
-use crate::net::transfers::{LinkTransfer, StreamKey};
+use crate::net::transfers::LinkTransfer;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::world::Core;
-
-/// Numbers of streams of a lane that are no numbered send; the replies at each port follow.
-const MULTICAST: usize = 1 << 16;
-const WRITE: usize = MULTICAST + 1;
-const REPLIES: usize = WRITE + 1;
-
-/// Tells the streams apart that leave a card.
-fn key(purpose: &StreamPurpose) -> Option<StreamKey> {
-    let (at, number) = match purpose {
-        StreamPurpose::Send { at, send } => (*at, *send),
-        StreamPurpose::Multicast { at } => (*at, MULTICAST),
-        StreamPurpose::Write { at } => (*at, WRITE),
-        StreamPurpose::Reply(id) => (id.at, REPLIES + id.port),
-        _ => return None,
-    };
-    Some((at.card, at.lane, number))
-}
 
 /// Picoseconds of virtual time: 213 days have room.
 pub(crate) fn picoseconds(time: Time) -> u64 {
@@ -30,29 +13,24 @@ pub(crate) fn picoseconds(time: Time) -> u64 {
 }
 
 impl Core {
-    /// A stream begins.
-    pub(super) fn log_begin(&mut self, purpose: &StreamPurpose) {
-        let now = self.now;
-        if let (Some(log), Some(key)) = (&mut self.transfers, key(purpose)) {
-            log.begin(key, now);
-        }
-    }
-
     /// A stream has moved its last byte.
     pub(super) fn log_end(&mut self, purpose: &StreamPurpose) {
-        let (Some(log), Some(key)) = (&mut self.transfers, key(purpose)) else { return };
+        let (Some(log), Some(key)) = (&mut self.env.transfers, purpose.key()) else { return };
         let Some(begin) = log.end(key) else { return };
         match purpose {
             StreamPurpose::Send { at, send } => self.log_sends(*at, *send..*send + 1, begin),
-            StreamPurpose::Multicast { at } => self.log_sends(*at, 0..self.sends(*at), begin),
+            StreamPurpose::Multicast { at } => {
+                let sends = self.on(at.card).sends(*at);
+                self.log_sends(*at, 0..sends, begin);
+            }
             StreamPurpose::Write { at } => {
                 if let Some(Running { work: Work::Rdma(issued), .. }) = self.running(*at) {
                     self.log_one(at.card, issued.port, issued.request.bytes, *at, begin);
                 }
             }
             StreamPurpose::Reply(id) => {
-                let bytes = self.served(*id).map(|served| served.request.bytes);
-                let reader = self.back(id.at.card, id.port).map(|(card, _)| LaneId { card, ..id.at });
+                let bytes = self.on(id.at.card).served(*id).map(|served| served.request.bytes);
+                let reader = self.env.back(id.at.card, id.port).map(|(card, _)| LaneId { card, ..id.at });
                 if let (Some(bytes), Some(reader)) = (bytes, reader) {
                     self.log_one(id.at.card, id.port, bytes, reader, begin);
                 }
@@ -73,16 +51,16 @@ impl Core {
         let from = self.cards[card].node;
         let one = LinkTransfer {
             from,
-            to: self.ports.peer(from, port),
+            to: self.env.ports.peer(from, port),
             bytes,
             begin_ps: picoseconds(begin),
-            end_ps: picoseconds(self.now),
+            end_ps: picoseconds(self.env.now),
             link_mbps: self.cards[card].links[port].mbps,
             node: self.cards[lane.card].node,
             tag: running.instruction.tag,
             issued_ps: picoseconds(running.issued),
         };
-        if let Some(log) = &mut self.transfers {
+        if let Some(log) = &mut self.env.transfers {
             log.add(one);
         }
     }

@@ -3,8 +3,10 @@
 use fpga_regs::pci;
 
 use crate::card::posted::Write;
+use crate::environment::Pace;
+use crate::event::Event;
 use crate::model::registers::sequencer_offset;
-use crate::world::{Core, Event, Pace};
+use crate::world::Core;
 
 /// Longest time that a posted write is under way: several times what a root complex and a switch take.
 const LATEST_PS: u64 = 1_000_000;
@@ -12,14 +14,14 @@ const LATEST_PS: u64 = 1_000_000;
 impl Core {
     /// Takes a register write of the host.
     pub(crate) fn post_write(&mut self, index: usize, write: Write) {
-        let Some(most) = self.profile.hardware.posted_writes else { return self.act(index, write) };
+        let Some(most) = self.env.profile.hardware.posted_writes else { return self.act(index, write) };
         let number = self.cards[index].posted.push(write);
-        self.schedule_in(LATEST_PS, Event::Posted { card: index, number });
+        self.env.schedule_in(LATEST_PS, Event::Posted { card: index, number });
         while self.cards[index].posted.len() > most as usize {
             self.act_next(index);
         }
         // Without a clock, time does not pass while a write is under way.
-        if self.pace != Pace::Access {
+        if self.env.pace != Pace::Access {
             self.run();
         }
     }
@@ -100,7 +102,7 @@ mod tests {
         core.push_posted(0);
         assert_eq!([0, 1].map(|card| core.cards[card].scratch), [2, 0]);
         core.run();
-        assert_eq!((core.cards[1].scratch, core.now), (2, LATEST_PS.into()));
+        assert_eq!((core.cards[1].scratch, core.env.now), (2, LATEST_PS.into()));
         // What a reset drops stays dropped when its time comes, and what comes after it acts.
         write(&mut core, 1, 3);
         core.reset(1);

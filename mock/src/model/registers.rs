@@ -45,7 +45,7 @@ impl Core {
         let id = list.iter().position(|(begin, ..)| (*begin..begin + FEATURE_BYTES).contains(&offset))?;
         let (begin, guid, kind) = list[id];
         // The engine's own header is its block's.
-        let engine = (self.profile.shell == Shell::S10Pac).then_some(ENGINE_OFFSET);
+        let engine = (self.env.profile.shell == Shell::S10Pac).then_some(ENGINE_OFFSET);
         let next = list.get(id + 1).map(|(next, ..)| *next).or(engine).map_or(0, |next| (next - begin) as u32);
         let header = Header { id: id as u16, revision: 0, next, end_of_list: next == 0, version: 0, kind };
         let at = (offset - begin) as usize;
@@ -62,8 +62,8 @@ impl Core {
         if let Some(value) = self.capability(index, offset) {
             return value;
         }
-        let counter = self.cards[index].clock.count(self.now);
-        let (node, ports) = (self.cards[index].node, self.ports);
+        let counter = self.cards[index].clock.count(self.env.now);
+        let (node, ports) = (self.cards[index].node, self.env.ports);
         let uses_host = self.uses_host(index);
         let card = &mut self.cards[index];
         match offset {
@@ -90,7 +90,7 @@ impl Core {
             }),
             sequencer::WAITING_PEER => {
                 let peer = card.waiting_for(|port| ports.peer(node, port));
-                peer.or_else(|| self.switched_waits_for(index)).unwrap_or(sequencer::NO_PEER)
+                peer.or_else(|| self.on(index).switched_waits_for()).unwrap_or(sequencer::NO_PEER)
             }
             sequencer::RETIRED_LO => {
                 card.latched_retired = (card.sequencer.retired >> 32) as u32;
@@ -106,7 +106,7 @@ impl Core {
 
     /// Returns a capability register; `None` for other registers.
     fn capability(&self, index: usize, offset: u32) -> Option<u32> {
-        let profile = &self.profile;
+        let profile = &self.env.profile;
         if !version::has_register(profile.version, offset) {
             return Some(0);
         }
@@ -196,7 +196,7 @@ impl Core {
         if lookup(sequencer::TABLE, offset).is_none_or(|register| register.access == Access::ReadOnly) {
             return;
         }
-        let buffer = self.profile.receive_buffer_bytes;
+        let buffer = self.env.profile.receive_buffer_bytes;
         let card = &mut self.cards[index];
         match offset {
             sequencer::CONTROL => {
@@ -205,13 +205,13 @@ impl Core {
                 if card.sequencer.may_run && card.errors.is_empty() {
                     card.sequencer.is_halted = false;
                 }
-                self.kick(index);
+                self.on(index).kick();
                 self.run();
             }
             sequencer::ERROR => card.errors -= Errors::from_bits_retain(value),
             sequencer::EAGER_LIMIT => card.eager_limit = u64::from(value).min(buffer),
             sequencer::ABORT if value == sequencer::ABORT_VALUE => {
-                self.abort(index);
+                self.on(index).abort();
                 self.run();
             }
             sequencer::SCRATCH => card.scratch = value,
@@ -230,9 +230,9 @@ impl Core {
             queue::SUBMISSION_TAIL | queue::COMPLETION_HEAD => {
                 let is_sound = if offset == queue::SUBMISSION_TAIL { rings.submit(value) } else { rings.take(value) };
                 if !is_sound {
-                    return self.halt(index, Errors::BAD_DOORBELL);
+                    return self.on(index).halt(Errors::BAD_DOORBELL);
                 }
-                self.kick(index);
+                self.on(index).kick();
                 self.run();
             }
             queue::INTERRUPT_ARM => {

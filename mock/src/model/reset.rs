@@ -1,7 +1,9 @@
 //! Resets of cards: at once, or in steps that take time.
 
 use crate::card::readiness::Readiness;
-use crate::world::{Core, Event, Pace};
+use crate::environment::Pace;
+use crate::event::Event;
+use crate::world::Core;
 
 const PS_PER_MS: u64 = 1_000_000_000;
 
@@ -9,12 +11,12 @@ impl Core {
     /// Resets one card. Its links retrain.
     pub(crate) fn reset(&mut self, index: usize) {
         self.retrain(index);
-        self.leave_switches(index);
+        self.on(index).leave_switches();
         self.reset_unit(index);
-        let contents = self.cards[index].reset(self.profile.receive_buffer_bytes, &self.world);
-        self.discarded.push(Box::new(contents));
-        self.join_switches(index);
-        if self.profile.hardware.reset_ms > 0 {
+        let contents = self.cards[index].reset(self.env.profile.receive_buffer_bytes, &self.env.world);
+        self.env.discarded.push(Box::new(contents));
+        self.on(index).join_switches();
+        if self.env.profile.hardware.reset_ms > 0 {
             self.cards[index].readiness = Readiness::Resetting;
             self.schedule_half_reset(index);
         }
@@ -39,34 +41,34 @@ impl Core {
     /// itself.
     pub(crate) fn poll_reset(&mut self, index: usize) {
         let before = self.cards[index].readiness;
-        if before != Readiness::Ready && self.pace == Pace::Access {
+        if before != Readiness::Ready && self.env.pace == Pace::Access {
             while self.cards[index].readiness == before && self.run_some(1) {}
         }
     }
 
     fn schedule_half_reset(&mut self, index: usize) {
-        let half = u64::from(self.profile.hardware.reset_ms) * PS_PER_MS / 2;
+        let half = u64::from(self.env.profile.hardware.reset_ms) * PS_PER_MS / 2;
         let epoch = self.cards[index].epoch;
-        self.schedule_in(half, Event::ResetGoesOn { card: index, epoch });
+        self.env.schedule_in(half, Event::ResetGoesOn { card: index, epoch });
         // Without a clock, the access that began the reset would wait for its end.
-        if self.pace != Pace::Access {
+        if self.env.pace != Pace::Access {
             self.run();
         }
     }
 
     /// Trains the links of a card: what is on them is lost, and so is what its peers had received and not used.
     fn retrain(&mut self, index: usize) {
-        self.stop_all_streams(index);
+        self.env.stop_streams_of(index);
         for port in 0..self.cards[index].links.len() {
             let link = &mut self.cards[index].links[port];
             link.begin_session();
             link.inbound.clear();
-            if let Some((peer, back)) = self.back(index, port) {
+            if let Some((peer, back)) = self.env.back(index, port) {
                 let link = &mut self.cards[peer].links[back];
                 link.begin_session();
                 link.inbound.clear();
-                self.lose_served(peer, back);
-                self.lose_issued(peer, back);
+                self.on(peer).lose_served(back);
+                self.on(peer).lose_issued(back);
             }
         }
     }
@@ -89,7 +91,7 @@ mod tests {
         let mut core = core(100);
         core.reset(1);
         let steps = [(); 4].map(|()| {
-            let seen = (core.cards[1].readiness, core.now / u128::from(PS_PER_MS));
+            let seen = (core.cards[1].readiness, core.env.now / u128::from(PS_PER_MS));
             core.poll_reset(1);
             seen
         });
@@ -104,7 +106,7 @@ mod tests {
         core.poll_reset(0);
         core.reset(0);
         core.run();
-        assert_eq!((core.cards[0].readiness, core.now), (Readiness::Ready, 150 * u128::from(PS_PER_MS)));
+        assert_eq!((core.cards[0].readiness, core.env.now), (Readiness::Ready, 150 * u128::from(PS_PER_MS)));
     }
 
     #[test]
@@ -124,6 +126,6 @@ mod tests {
     fn without_the_switch_a_reset_is_over_at_once() {
         let mut core = core(0);
         core.reset(0);
-        assert_eq!((core.cards[0].readiness, core.now), (Readiness::Ready, 0));
+        assert_eq!((core.cards[0].readiness, core.env.now), (Readiness::Ready, 0));
     }
 }

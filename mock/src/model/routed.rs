@@ -6,9 +6,10 @@ use fpga_regs::{Access, Register, fft, lookup, router};
 use crate::card::memory::MemoryError;
 use crate::card::router::ENTRIES;
 use crate::engine::Time;
+use crate::event::Event;
 use crate::profile::novog::{FftCores, Profile};
 use crate::proto::novog::{CardsTask, Complex32, OnCard, run_on_cards};
-use crate::world::{Core, Event};
+use crate::world::Core;
 
 /// Offsets of the blocks in the register BAR.
 pub(crate) const ROUTER_OFFSET: u64 = 0x2000;
@@ -141,7 +142,7 @@ impl Core {
         routed.runs += 1;
         routed.garbled = None;
         routed.ending = Some((run, done));
-        self.schedule(self.now + after, Event::TransformEnds);
+        self.env.schedule(self.env.now + after, Event::TransformEnds);
         Ok(())
     }
 
@@ -170,7 +171,7 @@ impl Core {
             }
             let bytes: Vec<u8> =
                 on_card.result.iter().flat_map(|one| [one.re, one.im]).flat_map(f32::to_le_bytes).collect();
-            self.hold_bytes += bytes.len() as u64;
+            self.env.hold_bytes += bytes.len() as u64;
             let memory = &mut self.cards[card].memory;
             if !memory.is_hollow()
                 && let Err(error) = memory.write(output, &bytes)

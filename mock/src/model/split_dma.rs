@@ -18,16 +18,16 @@ enum Next {
 impl Core {
     /// Moves one part of one request, whichever the dice choose, or ends a job.
     pub(super) fn run_split_dma(&mut self) -> HostWork {
-        let mut jobs = std::mem::take(&mut self.host.split);
-        jobs.extend(self.host.waiting.drain(..).map(Split::new));
+        let mut jobs = std::mem::take(&mut self.env.host.split);
+        jobs.extend(self.env.host.waiting.drain(..).map(Split::new));
         // Of what a reset or an abort made void, nothing follows the requests that the bus works on.
-        jobs.retain(|job| job.is_pending() || self.is_current(&job.active));
+        jobs.retain(|job| job.is_pending() || self.cards[job.active.card].runs(&job.active));
         let next = self.next_of(&mut jobs);
-        self.host.split = jobs;
+        self.env.host.split = jobs;
         match next {
             Some(Next::Part { job, request }) => self.move_part(job, request),
             Some(Next::End { job, result }) => self.end_split(job, result),
-            None if self.host.split.is_empty() => return HostWork::None,
+            None if self.env.host.split.is_empty() => return HostWork::None,
             None => return HostWork::Pending,
         }
         HostWork::More
@@ -45,7 +45,7 @@ impl Core {
             if split.active.writes() {
                 writing.push(card);
             }
-            if !self.is_current(&split.active) {
+            if !self.cards[split.active.card].runs(&split.active) {
                 continue;
             }
             if !split.has_begun()
@@ -56,7 +56,7 @@ impl Core {
             while split.has_tag()
                 && let Some(left) = split.next_request()
             {
-                let misanswer = if split.active.writes() { None } else { self.host.misanswer(card) };
+                let misanswer = if split.active.writes() { None } else { self.env.host.misanswer(card) };
                 split.requests.push(Request { left, pending: None, misanswer });
             }
             if split.is_over() {
@@ -65,35 +65,35 @@ impl Core {
             let requests = split.requests.iter().enumerate().filter(|(_, request)| request.pending.is_none());
             ready.extend(requests.map(|(request, _)| (job, request)));
         }
-        let chosen = self.host.dice.below(ready.len() as u64) as usize;
+        let chosen = self.env.host.dice.below(ready.len() as u64) as usize;
         ready.get(chosen).map(|&(job, request)| Next::Part { job, request })
     }
 
     fn begin_split(&mut self, split: &mut Split) -> Result<(), Result<(), HostFault>> {
-        let Iova(iova) = self.prepare(&mut split.active)?;
+        let Iova(iova) = self.on(split.active.card).prepare(&mut split.active)?;
         let config = &self.cards[split.active.card].config;
         split.begin(iova, if split.active.writes() { config.payload_bytes() } else { config.read_request_bytes() });
         Ok(())
     }
 
     fn move_part(&mut self, job: usize, request: usize) {
-        let HostDma { split, dice, .. } = &mut self.host;
+        let HostDma { split, dice, .. } = &mut self.env.host;
         let Request { left, misanswer, .. } = &split[job].requests[request];
         match misanswer {
             Some(Misanswer::Never) => {
                 let lost = split.remove(job);
-                return self.leave_unanswered(lost.active);
+                return self.on(lost.active.card).leave_unanswered(lost.active);
             }
             Some(Misanswer::Poisoned) => return self.end_split(job, Err(HostFault::Poisoned)),
             None => {}
         }
         let part = left.start..split[job].part_end(left, dice);
-        let tag = self.host.next_tag();
-        let split = &mut self.host.split[job];
+        let tag = self.env.host.next_tag();
+        let split = &mut self.env.host.split[job];
         let (iova, is_write) = (Iova(split.iova(part.start)), split.active.writes());
         let card = &self.cards[split.active.card];
         let data = &mut split.active.buffer[part.start as usize..part.end as usize];
-        self.hold_bytes += data.len() as u64;
+        self.env.hold_bytes += data.len() as u64;
         let progress = if is_write { card.write_host(tag, iova, data) } else { card.read_host(tag, iova, data) };
         match progress {
             DmaProgress::Pending => split.requests[request].pending = Some((tag, part.end)),
@@ -105,6 +105,7 @@ impl Core {
     pub(super) fn part_completed(&mut self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         let is_its = |request: &Request| request.pending.is_some_and(|(pending, _)| pending == tag);
         let found = self
+            .env
             .host
             .split
             .iter()
@@ -112,7 +113,7 @@ impl Core {
             .find_map(|(job, split)| split.requests.iter().position(is_its).map(|request| (job, request)));
         // Nothing waits for an answer after a fault.
         let Some((job, request)) = found else { return };
-        let split = &mut self.host.split[job];
+        let split = &mut self.env.host.split[job];
         let Request { left, pending, .. } = &mut split.requests[request];
         let Some((_, end)) = pending.take() else { return };
         let part = left.start as usize..end as usize;
@@ -120,10 +121,11 @@ impl Core {
             && !split.active.writes()
             && data.len() == part.len()
         {
-            self.hold_bytes += data.len() as u64;
+            self.env.hold_bytes += data.len() as u64;
             split.active.buffer[part].copy_from_slice(data);
         }
-        if self.is_current(&self.host.split[job].active) {
+        let active = &self.env.host.split[job].active;
+        if self.cards[active.card].runs(active) {
             self.part_moved(job, request, end, result.map(drop));
         }
     }
@@ -132,7 +134,7 @@ impl Core {
         if let Err(fault) = result {
             return self.end_split(job, Err(HostFault::Refused(fault)));
         }
-        let split = &mut self.host.split[job];
+        let split = &mut self.env.host.split[job];
         split.requests[request].left.start = end;
         if split.requests[request].left.is_empty() {
             split.requests.remove(request);
@@ -144,10 +146,10 @@ impl Core {
 
     /// Ends a job, or goes on with a copy within host memory that has been read.
     fn end_split(&mut self, job: usize, result: Result<(), HostFault>) {
-        let mut active = self.host.split.remove(job).active;
-        match self.after_request(&mut active, result) {
-            Some(result) => self.job_ended(active, result),
-            None => self.host.split.push(Split::new(active)),
+        let mut active = self.env.host.split.remove(job).active;
+        match self.on(active.card).after_request(&mut active, result) {
+            Some(result) => self.on(active.card).job_ended(active, result),
+            None => self.env.host.split.push(Split::new(active)),
         }
     }
 }
@@ -163,8 +165,8 @@ mod tests {
 
     use super::*;
     use crate::card::bus_ports::BusPorts;
+    use crate::environment::Pace;
     use crate::profile::{Hardware, Profile};
-    use crate::world::Pace;
 
     const BYTES: u64 = 20_000;
     /// Most bytes of a request, after a reset.
@@ -210,7 +212,7 @@ mod tests {
     fn copies(seed: u64) -> Vec<(u32, Done)> {
         let hardware = Hardware { split_dma: Some(seed), ..Hardware::default() };
         let mut core = Core::new(Profile { hardware, ..Profile::optweb(2) });
-        core.pace = Pace::Due;
+        core.env.pace = Pace::Due;
         let all = Arc::<Mutex<Vec<_>>>::default();
         for node in 0..2 {
             let host = Arc::new(Recorder(node, Arc::clone(&all)));

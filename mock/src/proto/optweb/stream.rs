@@ -2,8 +2,14 @@
 
 use crate::engine::streams::ResourceId;
 use crate::fault::Fault;
+use crate::net::transfers::StreamKey;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::one_sided::ServedId;
+
+/// Numbers of streams of a lane that are no numbered send; the replies at each port follow.
+const MULTICAST: usize = 1 << 16;
+const WRITE: usize = MULTICAST + 1;
+const REPLIES: usize = WRITE + 1;
 
 /// Purpose of a stream, with the lane of its instruction.
 #[derive(Debug)]
@@ -42,6 +48,18 @@ impl StreamPurpose {
             | StreamPurpose::Write { at } => *at,
             StreamPurpose::Watched(rest) => rest.purpose.at(),
         }
+    }
+
+    /// Tells the streams apart that leave a card; `None` for others.
+    pub(crate) fn key(&self) -> Option<StreamKey> {
+        let (at, number) = match self {
+            StreamPurpose::Send { at, send } => (*at, *send),
+            StreamPurpose::Multicast { at } => (*at, MULTICAST),
+            StreamPurpose::Write { at } => (*at, WRITE),
+            StreamPurpose::Reply(id) => (id.at, REPLIES + id.port),
+            _ => return None,
+        };
+        Some((at.card, at.lane, number))
     }
 
     /// Returns the operation of another card that it serves.

@@ -10,20 +10,21 @@ use cmdseq::completion::Status;
 
 use crate::card::memory::MemoryError;
 use crate::card::running::{Running, Work};
+use crate::event::Step;
 use crate::net::payload::Payload;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, HOLD_BYTES, Then};
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::{ReceiveState, Transfer};
 use crate::reduce::{Contribution, Fold};
-use crate::world::{Core, Step};
 
 /// Bytes folded at a time: whole elements of every type, and small enough for a processor's cache.
 const CHUNK: u64 = 64 << 10;
 /// Smallest piece that is worth a round; whole elements too.
 const CHUNK_UNIT: u64 = 4 << 10;
 
-impl Core {
+impl OnCard<'_> {
     fn folding(&mut self, at: LaneId) -> Option<(&mut Transfer, &mut u64)> {
         match self.running_mut(at) {
             Some(Running { work: Work::Transfer(transfer), bytes, .. }) if transfer.fold.is_some() => {
@@ -34,10 +35,10 @@ impl Core {
     }
 }
 
-impl Core {
+impl OnCard<'_> {
     /// Eager: starts the fold once the first beats of all contributions are in the receive buffers.
     pub(crate) fn drain_fold(&mut self, at: LaneId) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.lanes[at.lane].running else { return };
         let Some(fold) = transfer.fold.as_ref().filter(|_| transfer.is_set) else { return };
         let mut sizes = transfer.receives.iter().map(|receive| {
@@ -52,7 +53,7 @@ impl Core {
             return self.mismatch(at, port);
         }
         let reduced = fold.reduced;
-        let resources = &self.resources[at.card];
+        let resources = &self.env.resources[at.card];
         let results = fold.results().iter().map(|result| resources.channel(*result));
         let passes = results.chain([resources.fold[at.lane]]).collect();
         if let Some((transfer, _)) = self.folding(at) {
@@ -70,7 +71,7 @@ impl Core {
 
     /// Counts the last beats after the receive buffers are empty: they still have to pass the switch.
     pub(crate) fn count_fold(&mut self, at: LaneId) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
         let links = &card.links;
         let is_whole = |port: usize| links[port].inbound.first(at.lane).is_some_and(|burst| burst.is_whole);
@@ -78,12 +79,12 @@ impl Core {
         let Some(fold) = transfer.fold.as_mut().filter(|fold| fold.is_drained && !fold.is_counted) else { return };
         if all_whole && !card.is_frozen {
             fold.is_counted = true;
-            self.schedule_step(at, self.profile.past_receive_buffer_ps(), Step::FoldCounted);
+            self.schedule_step(at, self.env.profile.past_receive_buffer_ps(), Step::FoldCounted);
         }
     }
 
     pub(crate) fn fold_counted(&mut self, at: LaneId) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
         let Some(fold) = &mut transfer.fold else { return };
         for (receive, contribution) in transfer.receives.iter().zip(&mut fold.contributions) {
@@ -111,7 +112,7 @@ impl Core {
         fold.missing = fold.missing.saturating_sub(came);
         let contributions = fold.contributions.len() + usize::from(fold.reduced.own.is_some());
         if fold.missing == 0 {
-            self.schedule_step(at, self.profile.reduce_ps(contributions), Step::Folded);
+            self.schedule_step(at, self.env.profile.reduce_ps(contributions), Step::Folded);
         }
     }
 
@@ -126,7 +127,7 @@ impl Core {
         // A burst that its source's reset took out of the receive buffer.
         let is_missing = |contribution: &Contribution| matches!(contribution, Contribution::Missing);
         if let Some((_, port)) = fold.contributions.iter().zip(&ports).find(|(one, _)| is_missing(one)) {
-            let peer = self.ports.peer(self.cards[at.card].node, *port);
+            let peer = self.env.ports.peer(self.card.node, *port);
             return self.fail(at, (Status::Mismatch, peer as u16));
         }
         self.start_move(at, Data::Result(Box::new(fold)), Then::Folded);
@@ -142,10 +143,10 @@ impl Core {
     }
 
     /// Folds the next bytes of all contributions, from `done` on, and returns their number.
-    pub(crate) fn fold_piece(&mut self, index: usize, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
+    pub(crate) fn fold_piece(&mut self, fold: &mut Fold, done: u64) -> Result<u64, MemoryError> {
         let left = fold.reduced.bytes - done;
         let results = fold.results().len();
-        let memory = &mut self.cards[index].memory;
+        let memory = &mut self.card.memory;
         let Some(accumulator) = fold.accumulator.as_mut().filter(|_| !memory.is_hollow()) else {
             return Ok(left);
         };
@@ -155,7 +156,7 @@ impl Core {
         let in_order = || lower.iter().chain(&own).chain(higher);
         let moved = (in_order().count() + results) as u64;
         let bytes = left.min(CHUNK).min((HOLD_BYTES / moved).next_multiple_of(CHUNK_UNIT));
-        self.hold_bytes += moved * bytes;
+        self.env.hold_bytes += moved * bytes;
         accumulator.clear();
         let mut partials = fold.partials.iter();
         for contribution in in_order() {

@@ -4,15 +4,16 @@ use cmdseq::completion::Status;
 use cmdseq::{Instruction, Operation};
 
 use crate::card::launch::{Launch, Rounds};
+use crate::event::Step;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::refusal::Refusal;
-use crate::world::{Core, Step};
 
-impl Core {
+impl OnCard<'_> {
     pub(super) fn begin_launch(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
-        let slot = self.resident_slot(at.card, instruction.extent)?;
-        let now = self.now;
-        let card = &mut self.cards[at.card];
+        let slot = self.resident_slot(instruction.extent)?;
+        let now = self.env.now;
+        let card = &mut *self.card;
         if card.resident[slot].is_empty() {
             return Err((Status::BadProgram, 0));
         }
@@ -26,9 +27,9 @@ impl Core {
 
     /// Dispatches the loop: each round begins with a dispatch.
     pub(super) fn begin_loop(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
-        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);
         let moves = instruction.extent_argument.map(|argument| (argument, instruction.extent));
-        let launch = self.cards[at.card].sequencer.launch.as_mut();
+        let launch = self.card.sequencer.launch.as_mut();
         // Only a stored program has following instructions to return to.
         let launch = launch.ok_or((Status::BadOperation, Operation::Loop as u16))?;
         let end = launch.next + usize::from(instruction.loop_body);

@@ -4,7 +4,9 @@
 use cmdseq::completion::Status;
 
 use crate::card::running::memory_refusal;
+use crate::event::Event;
 use crate::net::payload::Payload;
+use crate::on_card::OnCard;
 use crate::profile::BEAT_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
@@ -13,12 +15,11 @@ use crate::proto::optweb::signal::Signal;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::Carried;
 use crate::proto::refusal::Refusal;
-use crate::world::{Core, Event};
 
-impl Core {
+impl OnCard<'_> {
     /// Takes what a link carried for a one-sided operation. A card whose clock stands still takes nothing.
     pub(crate) fn one_sided_came(&mut self, at: LaneId, port: usize, what: OneSided) {
-        if self.cards[at.card].is_frozen {
+        if self.card.is_frozen {
             return;
         }
         let id = |number| ServedId { at, port, number };
@@ -35,15 +36,15 @@ impl Core {
             OneSided::Reply { number, payload } => self.reply_came(at, port, number, payload),
             OneSided::Over { number, bytes, result } => self.over_came(at, port, number, bytes, result),
             OneSided::Cancelled { number } => {
-                self.rates.stop(|purpose| purpose.served() == Some(id(number)));
+                self.env.rates.stop(|purpose| purpose.served() == Some(id(number)));
                 self.forget(id(number));
             }
         }
     }
 
-    pub(super) fn served(&self, id: ServedId) -> Option<&Served> {
+    pub(crate) fn served(&self, id: ServedId) -> Option<&Served> {
         let is_it = |one: &&Served| one.port == id.port && one.lane == id.at.lane && one.number == id.number;
-        self.cards[id.at.card].served.iter().find(is_it)
+        self.card.served.iter().find(is_it)
     }
 
     /// Whether the card still serves the operation.
@@ -53,8 +54,8 @@ impl Core {
 
     /// Checks an operation that a link has announced, and returns whether it is admitted. A lane has one at a time.
     fn admit(&mut self, id: ServedId, request: Request, reader: Option<Reader>) -> bool {
-        let card = &mut self.cards[id.at.card];
-        let node = self.ports.peer(card.node, id.port);
+        let card = &mut *self.card;
+        let node = self.env.ports.peer(card.node, id.port);
         let admission = card.admit(node, &request);
         card.served.retain(|one| (one.port, one.lane) != (id.port, id.at.lane));
         let (port, lane, number) = (id.port, id.at.lane, id.number);
@@ -65,18 +66,19 @@ impl Core {
     /// The operation is served, or given up: a `close` may wait for that.
     fn forget(&mut self, id: ServedId) {
         let is_it = |one: &Served| one.port == id.port && one.lane == id.at.lane && one.number == id.number;
-        self.cards[id.at.card].served.retain(|one| !is_it(one));
-        self.transfer_ended(id.at.card);
+        self.card.served.retain(|one| !is_it(one));
+        self.transfer_ended();
     }
 
     /// The link at `port` of a card was trained: what came over it before is of no use.
-    pub(crate) fn lose_served(&mut self, card: usize, port: usize) {
-        self.rates.stop(|purpose| purpose.served().is_some_and(|id| id.at.card == card && id.port == port));
-        let served = &mut self.cards[card].served;
+    pub(crate) fn lose_served(&mut self, port: usize) {
+        let card = self.index();
+        self.env.rates.stop(|purpose| purpose.served().is_some_and(|id| id.at.card == card && id.port == port));
+        let served = &mut self.card.served;
         let before = served.len();
         served.retain(|one| one.port != port);
         if served.len() != before {
-            self.transfer_ended(card);
+            self.transfer_ended();
         }
     }
 
@@ -89,14 +91,14 @@ impl Core {
 
     /// Tells the issuer of a write or signal that no window admits it.
     fn refuse(&mut self, id: ServedId) {
-        let node = self.cards[id.at.card].node as u16;
-        self.over(id, self.profile.acknowledge_ps(), 0, Err((Status::BadWindow, node)));
+        let node = self.card.node as u16;
+        self.over(id, self.env.profile.acknowledge_ps(), 0, Err((Status::BadWindow, node)));
     }
 
     /// Whether the window that admitted the operation is still there: it may have been closed although the operation had not ended.
     fn is_admitted(&self, id: ServedId) -> bool {
         let admission = self.served(id).and_then(|served| served.admission);
-        admission.is_some_and(|admission| self.cards[id.at.card].windows.holds(admission))
+        admission.is_some_and(|admission| self.card.windows.holds(admission))
     }
 
     fn data_came(&mut self, id: ServedId, payload: Payload, signal: Option<Signal>) {
@@ -112,54 +114,54 @@ impl Core {
     pub(crate) fn written(&mut self, id: ServedId, signal: Option<Signal>) {
         let Some(served) = self.served(id) else { return };
         let bytes = served.request.bytes;
-        let result = signal.map_or(Ok(()), |signal| self.add_signal(id.at.card, signal));
-        self.over(id, self.profile.acknowledge_ps(), bytes, result);
+        let result = signal.map_or(Ok(()), |signal| self.add_signal(signal));
+        self.over(id, self.env.profile.acknowledge_ps(), bytes, result);
     }
 
     /// The data of a write does not fit into memory.
     pub(crate) fn write_failed(&mut self, id: ServedId, refusal: Refusal) {
         if self.is_served(id) {
-            self.over(id, self.profile.acknowledge_ps(), 0, Err(refusal));
+            self.over(id, self.env.profile.acknowledge_ps(), 0, Err(refusal));
         }
     }
 
     fn read_came(&mut self, id: ServedId, request: Request, reader: Reader) {
         if self.admit(id, request, Some(reader)) {
-            let cycles = self.profile.memory_read_cycles + BEAT_CYCLES;
-            self.schedule_in(self.profile.cycles(cycles), Event::ReplyBegins(id));
+            let cycles = self.env.profile.memory_read_cycles + BEAT_CYCLES;
+            self.schedule_in(self.env.profile.cycles(cycles), Event::ReplyBegins(id));
         } else {
-            let node = self.cards[id.at.card].node as u16;
-            self.over(id, self.profile.control_ps(), 0, Err((Status::BadWindow, node)));
+            let node = self.card.node as u16;
+            self.over(id, self.env.profile.control_ps(), 0, Err((Status::BadWindow, node)));
         }
     }
 
     /// The first beat of a reply is at the switch.
     pub(crate) fn reply_begins(&mut self, id: ServedId) {
-        let card = &self.cards[id.at.card];
+        let card = &*self.card;
         let Some(Served { request, reader, .. }) = self.served(id).filter(|_| !card.is_frozen) else { return };
         let bytes = request.bytes;
         let mut passes = card.links[id.port].out.to_vec();
-        passes.push(self.resources[id.at.card].channel(request.address));
+        passes.push(self.env.resources[self.index()].channel(request.address));
         passes.extend(reader.iter().flat_map(|reader| reader.way.0).flatten());
         self.start_stream(bytes, passes, StreamPurpose::Reply(id));
-        self.count_transfer(bytes);
+        self.env.count_transfer(bytes);
     }
 
     /// The last beat of a reply is out.
     pub(crate) fn reply_out(&mut self, id: ServedId) {
         let Some(Served { request, .. }) = self.served(id) else { return };
-        let card = &self.cards[id.at.card];
+        let card = &*self.card;
         if !self.is_admitted(id) {
             let node = card.node as u16;
-            return self.over(id, self.profile.control_ps(), 0, Err((Status::BadWindow, node)));
+            return self.over(id, self.env.profile.control_ps(), 0, Err((Status::BadWindow, node)));
         }
         match card.memory.payload(request.address, request.bytes) {
             Ok(payload) => {
                 let reply = OneSided::Reply { number: id.number, payload };
-                self.carry(id.at, id.port, self.profile.data_ps(), Carried::OneSided(Box::new(reply)));
+                self.carry(id.at, id.port, self.env.profile.data_ps(), Carried::OneSided(Box::new(reply)));
                 self.forget(id);
             }
-            Err(error) => self.over(id, self.profile.control_ps(), 0, Err(memory_refusal(error))),
+            Err(error) => self.over(id, self.env.profile.control_ps(), 0, Err(memory_refusal(error))),
         }
     }
 }

@@ -5,20 +5,21 @@ use cmdseq::{AddressSpace, Instruction};
 
 use crate::card::host_jobs::{HostFault, Job, REQUEST_BYTES};
 use crate::card::running::{Running, Work, memory_refusal};
+use crate::event::Step;
+use crate::on_card::OnCard;
 use crate::profile::BEAT_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::refusal::Refusal;
 use crate::reduce::Fold;
-use crate::world::{Core, Step};
 
-impl Core {
+impl OnCard<'_> {
     pub(crate) fn begin_copy(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let Instruction { source, destination, bytes, .. } = *instruction;
         for operand in [source, destination] {
             if operand.space == AddressSpace::Card {
-                self.check_memory(at.card, operand.address, bytes)?;
+                self.check_memory(operand.address, bytes)?;
             }
         }
         // A copy moves piece by piece, so that what overlaps would come out as the pieces lie.
@@ -47,8 +48,8 @@ impl Core {
         let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
         let job = match (source.space, destination.space) {
             (AddressSpace::Host, AddressSpace::Card) => {
-                if let Err(error) = self.cards[at.card].memory.reserve(to, bytes) {
-                    let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+                if let Err(error) = self.card.memory.reserve(to, bytes) {
+                    let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);
                     let (status, detail) = memory_refusal(error);
                     return self.fail_after(at, status, detail, dispatch);
                 }
@@ -57,12 +58,12 @@ impl Core {
             (AddressSpace::Card, _) => Job::Out { address: from, iova: to, bytes },
             _ => Job::Through { from, to, bytes },
         };
-        self.push_host_job(at.card, job);
+        self.push_host_job(job);
     }
 
     /// A piece has moved between host and card; its time on the host link is still to pass.
     pub(crate) fn host_copied(&mut self, at: LaneId, result: Result<(), (HostFault, bool)>) {
-        let host_mbps = u128::from(self.profile.host_mbps.max(1));
+        let host_mbps = u128::from(self.env.profile.host_mbps.max(1));
         let Some(Running { work: Work::HostCopy { done }, instruction, .. }) = self.running_mut(at) else {
             return;
         };
@@ -72,7 +73,7 @@ impl Core {
         *done += (instruction.bytes - *done).min(REQUEST_BYTES);
         let piece = u64::try_from(on_the_link(*done) - before).unwrap_or(u64::MAX);
         let is_last = *done == instruction.bytes;
-        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);
         match result {
             Ok(()) if is_last => self.schedule_step(at, dispatch.saturating_add(piece), Step::Finish),
             Ok(()) => self.schedule_step(at, piece, Step::HostPiece),
@@ -87,7 +88,7 @@ impl Core {
     pub(crate) fn begin_fold(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let Instruction { source, destination, extent, bytes, .. } = *instruction;
         for address in [source.address, extent, destination.address] {
-            self.check_memory(at.card, address, bytes)?;
+            self.check_memory(address, bytes)?;
         }
         for operand in [source.address, extent] {
             let distance = operand.abs_diff(destination.address);
@@ -104,15 +105,15 @@ impl Core {
         // A beat announces a fold, as it does the own contribution to a reduction.
         let cycles = match sources.len() {
             0 => 0,
-            1 => self.profile.memory_read_cycles,
-            _ => self.profile.memory_read_cycles + BEAT_CYCLES,
+            1 => self.env.profile.memory_read_cycles,
+            _ => self.env.profile.memory_read_cycles + BEAT_CYCLES,
         };
         self.set_work(at, Work::Local { sources, destination });
-        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles + cycles), Step::DataAtSwitch);
+        self.schedule_step(at, self.env.profile.cycles(self.env.profile.dispatch_cycles + cycles), Step::DataAtSwitch);
     }
 
     pub(crate) fn start_local(&mut self, at: LaneId) {
-        let resources = &self.resources[at.card];
+        let resources = &self.env.resources[self.index()];
         let Some(Running { work: Work::Local { sources, destination }, instruction, .. }) = self.running(at) else {
             return;
         };
@@ -130,8 +131,8 @@ impl Core {
         if sources.len() < 2 {
             return self.move_local(at);
         }
-        let switch = self.profile.cycles(2 * self.profile.switch_cycles + self.profile.size_check_cycles);
-        self.schedule_step(at, switch + self.profile.reduce_ps(sources.len()), Step::Folded);
+        let switch = self.env.profile.cycles(2 * self.env.profile.switch_cycles + self.env.profile.size_check_cycles);
+        self.schedule_step(at, switch + self.env.profile.reduce_ps(sources.len()), Step::Folded);
     }
 
     /// Moves the data to its place.
@@ -144,7 +145,7 @@ impl Core {
             ([first, second], Some(combine)) => {
                 Data::Result(Box::new(Fold::of_two(combine, [*first, *second], to, bytes)))
             }
-            ([source, ..], _) => match self.cards[at.card].memory.payload(*source, bytes) {
+            ([source, ..], _) => match self.card.memory.payload(*source, bytes) {
                 Ok(payload) => Data::Block { payload, to },
                 Err(error) => return self.fail(at, memory_refusal(error)),
             },

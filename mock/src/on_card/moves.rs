@@ -7,31 +7,31 @@ use cmdseq::completion::Status;
 
 use crate::card::memory::MemoryError;
 use crate::card::running::memory_refusal;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, HOLD_BYTES, Move, Then};
 use crate::proto::refusal::Refusal;
-use crate::world::Core;
 
-impl Core {
+impl OnCard<'_> {
     /// Moves `data` to the memory of the card, for the instruction that runs in the lane or for what the card serves. The follow-up
     /// may run before this returns, so callers must be done.
     pub(crate) fn start_move(&mut self, at: LaneId, data: Data, then: Then) {
-        let (epoch, clears) = (self.lane(at).epoch, self.cards[at.card].memory.clears());
-        self.moving = Some(Move { at, epoch, clears, data, then, done: 0 });
+        let (epoch, clears) = (self.lane(at).epoch, self.card.memory.clears());
+        self.env.moving = Some(Move { at, epoch, clears, data, then, done: 0 });
         self.go_on_moving();
     }
 
     /// Continues the current move. Returns `false` if the lock must be released first.
     pub(crate) fn go_on_moving(&mut self) -> bool {
-        let Some(mut this) = self.moving.take() else { return true };
+        let Some(mut this) = self.env.moving.take() else { return true };
         let Some(ended) = self.move_pieces(&mut this) else {
-            self.moving = Some(this);
+            self.env.moving = Some(this);
             return false;
         };
         if let Data::Block { payload, .. } = this.data
             && payload.len() > HOLD_BYTES
         {
-            self.discarded.push(Box::new(payload));
+            self.env.discarded.push(Box::new(payload));
         }
         match (ended, this.then) {
             (Err(refusal), Then::Written { id, .. }) => self.write_failed(id, refusal),
@@ -57,12 +57,12 @@ impl Core {
         if !goes_on {
             return Some(Ok(false));
         }
-        if self.cards[this.at.card].memory.clears() != this.clears {
+        if self.card.memory.clears() != this.clears {
             // The card was reset during the move.
-            return Some(Err((Status::Mismatch, self.cards[this.at.card].node as u16)));
+            return Some(Err((Status::Mismatch, self.card.node as u16)));
         }
         while this.done < this.data.bytes() {
-            if self.has_held_enough() {
+            if self.env.has_held_enough() {
                 return None;
             }
             match self.move_piece(this) {
@@ -77,19 +77,19 @@ impl Core {
     fn move_piece(&mut self, this: &mut Move) -> Result<u64, MemoryError> {
         let (done, left) = (this.done, this.data.bytes() - this.done);
         let bytes = left.min(HOLD_BYTES);
-        let memory = &mut self.cards[this.at.card].memory;
+        let memory = &mut self.card.memory;
         match &mut this.data {
             Data::Block { payload, to } => {
-                self.hold_bytes += bytes;
+                self.env.hold_bytes += bytes;
                 memory.write_payload(*to + done, payload, done..done + bytes)?;
                 Ok(bytes)
             }
             Data::Pattern { to, pattern, .. } => {
-                self.hold_bytes += bytes;
+                self.env.hold_bytes += bytes;
                 memory.fill(*to + done, bytes, *pattern)?;
                 Ok(bytes)
             }
-            Data::Result(fold) => self.fold_piece(this.at.card, fold, done),
+            Data::Result(fold) => self.fold_piece(fold, done),
         }
     }
 }
@@ -103,9 +103,10 @@ mod tests {
     use super::*;
     use crate::card::running::Running;
     use crate::card::running::Work;
+    use crate::environment::Pace;
     use crate::profile::Profile;
     use crate::testing::Host;
-    use crate::world::Pace;
+    use crate::world::Core;
 
     const BYTES: u64 = 8 * HOLD_BYTES;
 
@@ -119,7 +120,7 @@ mod tests {
         /// The lock was released once.
         fn start() -> Self {
             let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
-            core.pace = Pace::Due;
+            core.env.pace = Pace::Due;
             core.cards[0].memory.fill(0, BYTES, 1).unwrap();
             host.attach(&mut core, 1);
             let card = &mut core.cards[1];
@@ -127,21 +128,21 @@ mod tests {
             let order = card.sequencer.in_flight.begin();
             card.lanes[0].running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0, order) });
             let payload = core.cards[0].memory.payload(0, BYTES).unwrap();
-            core.start_move(LaneId::first(1), Data::Block { payload, to: 0 }, Then::LocalDone);
-            assert_eq!(core.hold_bytes, HOLD_BYTES);
+            core.on(1).start_move(LaneId::first(1), Data::Block { payload, to: 0 }, Then::LocalDone);
+            assert_eq!(core.env.hold_bytes, HOLD_BYTES);
             Amid { core, host }
         }
 
         /// Continues until done, taking the lock each time. Returns the number of times, the statuses, and the block's last word.
         fn finish(mut self) -> (u32, Vec<Status>, u8) {
             let mut holds = 1;
-            self.core.hold_bytes = 0;
-            while !self.core.go_on_moving() {
+            self.core.env.hold_bytes = 0;
+            while !self.core.on(1).go_on_moving() {
                 assert!(self.host.statuses().is_empty(), "what follows comes last");
-                self.core.hold_bytes = 0;
+                self.core.env.hold_bytes = 0;
                 holds += 1;
             }
-            assert!(self.core.moving.is_none());
+            assert!(self.core.env.moving.is_none());
             let last = self.core.cards[1].memory.read(BYTES - 8, 1).unwrap()[0];
             (holds, self.host.statuses(), last)
         }
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn a_move_ends_with_the_instruction_it_is_for() {
         let mut amid = Amid::start();
-        amid.core.abort(1);
+        amid.core.on(1).abort();
         assert_eq!(amid.finish(), (1, vec![Status::Aborted], 0));
         let mut amid = Amid::start();
         amid.core.reset(1);

@@ -8,8 +8,10 @@ use cmdseq::instruction::offset;
 use cmdseq::{Instruction, Operation};
 
 use crate::card::running::{Running, Work, memory_refusal};
+use crate::event::Step;
 use crate::net::buffer::Way;
 use crate::net::payload::Payload;
+use crate::on_card::OnCard;
 use crate::profile::ONE_SIDED_CYCLES;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
@@ -18,37 +20,36 @@ use crate::proto::optweb::signal::Signal;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::Carried;
 use crate::proto::refusal::{Refusal, bad_field};
-use crate::world::{Core, Step};
 
-impl Core {
+impl OnCard<'_> {
     pub(crate) fn begin_rdma(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
-        let membership = self.cards[at.card].membership(instruction)?;
+        let membership = self.card.membership(instruction)?;
         self.check_ranks(instruction, membership.members.len() as u32)?;
         if u32::from(instruction.peer) == membership.own_rank {
             return Err(bad_field(offset::PEER));
         }
         // A card without windows does not know the field.
-        if self.profile.windows() == 0 && instruction.window().is_some() {
+        if self.env.profile.windows() == 0 && instruction.window().is_some() {
             return Err(bad_field(offset::EXTENT));
         }
-        let (port, peer) = self.port_toward(at, &membership, instruction.peer.into())?;
+        let (port, peer) = self.port_toward(&membership, instruction.peer.into())?;
         // Block addresses are those of any transfer with this peer.
         let (own_rank, ranks) = (membership.own_rank, membership.members.len() as u32);
-        let moved = self.checked_transfers(at, instruction, own_rank, ranks)?;
+        let moved = self.checked_transfers(instruction, own_rank, ranks)?;
         let remote = moved.remote.map_or(0, |remote| remote.address);
         let own = moved.sends.iter().chain(&moved.receives).next().map_or(0, |block| block.address);
-        self.check_memory(at.card, remote, instruction.bytes)?;
+        self.check_memory(remote, instruction.bytes)?;
         let is_read = instruction.operation == Operation::RdmaRead;
         let signal = (instruction.operation == Operation::PutSignal).then(|| Signal::of(instruction)).transpose()?;
         let (window, rights, bytes) = (instruction.window(), instruction.needed_rights(), instruction.bytes);
         let request = Request { window, rights, address: remote, bytes };
         self.set_work(at, Work::Rdma(Issued { is_read, own, port, peer, request, signal, is_announced: false }));
-        let dispatch = self.profile.dispatch_cycles;
+        let dispatch = self.env.profile.dispatch_cycles;
         if is_read || bytes == 0 {
-            self.schedule_step(at, self.profile.cycles(dispatch + ONE_SIDED_CYCLES), Step::ControlsOut);
+            self.schedule_step(at, self.env.profile.cycles(dispatch + ONE_SIDED_CYCLES), Step::ControlsOut);
         } else {
-            let data = dispatch + self.profile.memory_read_cycles;
-            self.schedule_step(at, self.profile.cycles(data), Step::DataAtSwitch);
+            let data = dispatch + self.env.profile.memory_read_cycles;
+            self.schedule_step(at, self.env.profile.cycles(data), Step::DataAtSwitch);
         }
         Ok(())
     }
@@ -77,7 +78,12 @@ impl Core {
         let asked = match (issued.is_read, issued.signal) {
             _ if request.bytes == 0 && issued.signal.is_none() => return self.finish(at),
             (false, Some(signal)) => OneSided::Signal { number, request, signal },
-            _ => OneSided::Read { number, tag, request, way: Way([Some(self.resources[at.card].channel(own)), None]) },
+            _ => OneSided::Read {
+                number,
+                tag,
+                request,
+                way: Way([Some(self.env.resources[self.index()].channel(own)), None]),
+            },
         };
         self.announce(at, port, asked);
     }
@@ -86,7 +92,7 @@ impl Core {
         if let Some(issued) = self.issued(at) {
             issued.is_announced = true;
         }
-        self.carry_one_sided(at, port, self.profile.control_ps(), what);
+        self.carry_one_sided(at, port, self.env.profile.control_ps(), what);
     }
 
     /// The beat with address and size of a write is out; the data follows.
@@ -94,30 +100,25 @@ impl Core {
         let number = self.number(at);
         let Some(issued) = self.issued(at) else { return };
         let Issued { own, port, peer, request, .. } = *issued;
-        let mut passes = self.cards[at.card].links[port].out.to_vec();
-        passes.extend([self.resources[at.card].channel(own), self.resources[peer].channel(request.address)]);
+        let mut passes = self.card.links[port].out.to_vec();
+        passes
+            .extend([self.env.resources[self.index()].channel(own), self.env.resources[peer].channel(request.address)]);
         self.start_stream(request.bytes, passes, StreamPurpose::Write { at });
-        self.count_transfer(request.bytes);
+        self.env.count_transfer(request.bytes);
         self.announce(at, port, OneSided::Announced { number, request });
-    }
-
-    /// Counts a transfer of `bytes` from card to card.
-    pub(super) fn count_transfer(&mut self, bytes: u64) {
-        self.statistics.transfers = self.statistics.transfers.wrapping_add(1);
-        self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
     }
 
     /// The last beat of a write is out.
     pub(crate) fn write_out(&mut self, at: LaneId) {
-        let (now, number) = (self.now, self.number(at));
+        let (now, number) = (self.env.now, self.number(at));
         let Some(issued) = self.issued(at) else { return };
         let Issued { own, port, request, signal, .. } = *issued;
         if let Some(running) = self.running_mut(at) {
             running.counted_out = now;
         }
-        match self.cards[at.card].memory.payload(own, request.bytes) {
+        match self.card.memory.payload(own, request.bytes) {
             Ok(payload) => {
-                self.carry_one_sided(at, port, self.profile.data_ps(), OneSided::Data { number, payload, signal });
+                self.carry_one_sided(at, port, self.env.profile.data_ps(), OneSided::Data { number, payload, signal });
             }
             Err(error) => self.fail(at, memory_refusal(error)),
         }
@@ -140,7 +141,7 @@ impl Core {
 
     /// The data of a read is in the card's memory.
     pub(crate) fn read_done(&mut self, at: LaneId) {
-        let now = self.now;
+        let now = self.env.now;
         if let Some(running) = self.running_mut(at) {
             running.arrival = Some(now);
             running.bytes = running.bytes.saturating_add(running.instruction.bytes);
@@ -167,16 +168,16 @@ impl Core {
     /// Tells the peer that an operation has ended before it was over.
     pub(crate) fn cancel(&mut self, at: LaneId, issued: &Issued, number: u64) {
         if issued.is_announced {
-            self.carry_one_sided(at, issued.port, self.profile.control_ps(), OneSided::Cancelled { number });
+            self.carry_one_sided(at, issued.port, self.env.profile.control_ps(), OneSided::Cancelled { number });
         }
     }
 
     /// The link at `port` of a card was trained: the operations that it carried are lost.
-    pub(crate) fn lose_issued(&mut self, card: usize, port: usize) {
-        if self.cards[card].is_frozen {
+    pub(crate) fn lose_issued(&mut self, port: usize) {
+        if self.card.is_frozen {
             return;
         }
-        for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
+        for at in self.lanes() {
             if let Some(issued) = self.issued(at).filter(|issued| issued.port == port) {
                 let peer = issued.peer as u16;
                 self.fail(at, (Status::LinkDown, peer));
@@ -192,9 +193,10 @@ mod tests {
     use cmdseq::Operand;
 
     use super::*;
+    use crate::environment::Pace;
     use crate::profile::Profile;
     use crate::testing::Host;
-    use crate::world::Pace;
+    use crate::world::Core;
 
     /// Cards without windows check nothing: only the link knows that the peer was reset.
     #[test]
@@ -208,7 +210,7 @@ mod tests {
         ] {
             for is_reset in [false, true] {
                 let mut core = Core::new(Profile { windows: 0, ..Profile::optweb(2) });
-                core.pace = Pace::Due;
+                core.env.pace = Pace::Due;
                 let host = Arc::new(Host::default());
                 host.attach(&mut core, 0);
                 core.cards[0].memory.fill(0, 4096, 1).unwrap();
@@ -239,7 +241,7 @@ mod tests {
             [Instruction::rdma_write(1, here, there, 1 << 20), Instruction::rdma_read(1, there, here, 1 << 20)]
         {
             let mut core = Core::new(Profile { windows: 0, ..Profile::optweb(2) });
-            core.pace = Pace::Due;
+            core.env.pace = Pace::Due;
             let host = Arc::new(Host::default());
             host.attach(&mut core, 0);
             core.cards[0].memory.fill(0, 1 << 20, 1).unwrap();
@@ -247,7 +249,7 @@ mod tests {
             while core.cards[1].served.is_empty() {
                 assert!(core.run_some(1), "the peer is told");
             }
-            core.abort(0);
+            core.on(0).abort();
             while core.run_some(1) {}
             assert_eq!(host.statuses(), [Status::Aborted], "{instruction:?}");
             assert!(core.cards[1].served.is_empty());

@@ -8,11 +8,12 @@ use crate::card::host_jobs::Job;
 use crate::card::in_flight::Ended;
 use crate::card::running::{Running, Work};
 use crate::engine::Time;
+use crate::event::Step;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::{Claim, LaneId};
 use crate::proto::refusal::Refusal;
-use crate::world::{Core, Step};
 
-impl Core {
+impl OnCard<'_> {
     /// Fails the lane's instruction after `delay`.
     pub(crate) fn fail_after(&mut self, at: LaneId, status: Status, detail: u16, delay: u64) {
         if let Some(running) = self.running_mut(at) {
@@ -32,77 +33,77 @@ impl Core {
     /// Ends the lane's instruction, now.
     pub(crate) fn finish(&mut self, at: LaneId) {
         let Some((order, ended)) = self.end(at) else { return };
-        let in_flight = &mut self.cards[at.card].sequencer.in_flight;
+        let in_flight = &mut self.card.sequencer.in_flight;
         if ended.status != Status::Done {
             in_flight.end(order, ended);
-            self.stop_launch(at.card, order);
+            self.stop_launch(order);
         } else if in_flight.take_first(order) {
-            self.ended(at.card, &ended);
+            self.ended(&ended);
         } else {
             in_flight.end(order, ended);
         }
-        self.retire(at.card);
-        self.kick(at.card);
+        self.retire();
+        self.kick();
     }
 
     /// Takes the lane's instruction out of its lane.
     fn end(&mut self, at: LaneId) -> Option<(u64, Ended)> {
-        let handover = self.profile.cycles(self.profile.handover_cycles);
-        let lane = &mut self.cards[at.card].lanes[at.lane];
+        let handover = self.env.profile.cycles(self.env.profile.handover_cycles);
+        let lane = &mut self.card.lanes[at.lane];
         let running = lane.running.as_ref()?;
-        let (order, ended) = (running.order, Ended::new(running, self.now));
+        let (order, ended) = (running.order, Ended::new(running, self.env.now));
         let number = lane.epoch;
         let work = lane.running.take().map(|running| running.work);
         lane.epoch += 1;
-        lane.free_at = self.now + Time::from(handover);
+        lane.free_at = self.env.now + Time::from(handover);
         if ended.status != Status::Done {
             self.stop_streams(at);
         }
-        self.cards[at.card].links.iter_mut().for_each(|link| link.release(at.lane));
-        self.statistics.instructions += 1;
+        self.card.links.iter_mut().for_each(|link| link.release(at.lane));
+        self.env.statistics.instructions += 1;
         match work {
             Some(Work::Rdma(issued)) => self.cancel(at, &issued, number),
-            Some(Work::Switched(call)) if ended.status != Status::Done => self.cancel_switched(at.card, call.context),
+            Some(Work::Switched(call)) if ended.status != Status::Done => self.cancel_switched(call.context),
             _ => {}
         }
         Some((order, ended))
     }
 
     /// An instruction of a resident program failed: issues no more of them, and aborts those after it that run.
-    fn stop_launch(&mut self, index: usize, failed: u64) {
-        let card = &mut self.cards[index];
+    fn stop_launch(&mut self, failed: u64) {
+        let card = &mut *self.card;
         let Some(launch) = &mut card.sequencer.launch else { return };
         launch.has_failed = true;
         (card.sequencer.next, card.sequencer.issue_at) = (None, None);
-        for at in (0..card.lanes.len()).map(|lane| LaneId { card: index, lane }) {
+        for at in self.lanes() {
             if let Some(running) = self.running_mut(at).filter(|running| running.order > failed) {
                 running.status = Status::Aborted;
                 if let Some((order, ended)) = self.end(at) {
-                    self.cards[index].sequencer.in_flight.end(order, ended);
+                    self.card.sequencer.in_flight.end(order, ended);
                 }
             }
         }
     }
 
     /// Completes what has ended, up to the first instruction that still runs.
-    fn retire(&mut self, index: usize) {
-        while let Some(ended) = self.cards[index].sequencer.in_flight.take_ended() {
-            self.ended(index, &ended);
+    fn retire(&mut self) {
+        while let Some(ended) = self.card.sequencer.in_flight.take_ended() {
+            self.ended(&ended);
         }
     }
 
     /// Completes the first instruction in flight, or the resident program that it ends.
-    fn ended(&mut self, index: usize, ended: &Ended) {
-        if self.cards[index].sequencer.launch.is_none() {
-            self.complete(index, ended);
-        } else if let Some(over) = self.add_to_launch(index, ended) {
-            self.complete(index, &over);
+    fn ended(&mut self, ended: &Ended) {
+        if self.card.sequencer.launch.is_none() {
+            self.complete(ended);
+        } else if let Some(over) = self.add_to_launch(ended) {
+            self.complete(&over);
         }
     }
 
     /// Adds an instruction to its resident program, and returns the end of the program, if this is it.
-    fn add_to_launch(&mut self, index: usize, ended: &Ended) -> Option<Ended> {
-        let card = &mut self.cards[index];
+    fn add_to_launch(&mut self, ended: &Ended) -> Option<Ended> {
+        let card = &mut *self.card;
         let sequencer = &mut card.sequencer;
         let mut launch = sequencer.launch.take()?;
         launch.add(ended);
@@ -120,8 +121,8 @@ impl Core {
         Some(launch.over(if has_failed { (ended.status, ended.place as u16) } else { (Status::Done, 0) }))
     }
 
-    fn complete(&mut self, index: usize, over: &Ended) {
-        let clock = self.cards[index].clock;
+    fn complete(&mut self, over: &Ended) {
+        let clock = self.card.clock;
         let issued = clock.count(over.issued);
         let cycles = |at: Time| clock.count(at.max(over.issued)).wrapping_sub(issued);
         let completion = Completion {
@@ -136,42 +137,42 @@ impl Core {
             phase: false,
         };
         let interrupt = over.flags.contains(Flags::INTERRUPT);
-        self.cards[index].sequencer.completing += 1;
-        self.push_host_job(index, Job::Complete { queue: 0, completion, interrupt });
+        self.card.sequencer.completing += 1;
+        self.push_host_job(Job::Complete { queue: 0, completion, interrupt });
     }
 
     /// The completion is in host memory.
-    pub(crate) fn completion_written(&mut self, index: usize, queue: usize, interrupt: bool, went_well: bool) {
-        let card = &mut self.cards[index];
+    pub(crate) fn completion_written(&mut self, queue: usize, interrupt: bool, went_well: bool) {
+        let card = &mut *self.card;
         card.sequencer.completing -= 1;
         if !went_well {
-            return self.halt(index, Errors::COMPLETION_FAULT);
+            return self.halt(Errors::COMPLETION_FAULT);
         }
         card.rings[queue].completed();
         card.sequencer.retired += 1;
         if card.rings[queue].take_due_interrupt() || interrupt {
             card.interrupt(queue);
         }
-        self.kick(index);
+        self.kick();
     }
 
     /// The queue was disabled during the write of a completion.
-    pub(crate) fn completion_dropped(&mut self, index: usize) {
-        self.cards[index].sequencer.completing -= 1;
-        self.kick(index);
+    pub(crate) fn completion_dropped(&mut self) {
+        self.card.sequencer.completing -= 1;
+        self.kick();
     }
 
     /// Halts the sequencer until the host clears the error.
-    pub(crate) fn halt(&mut self, index: usize, why: Errors) {
-        let card = &mut self.cards[index];
+    pub(crate) fn halt(&mut self, why: Errors) {
+        let card = &mut *self.card;
         card.errors |= why;
         card.sequencer.is_halted = true;
         card.sequencer.may_run = false;
     }
 
     /// Ends the running instructions for the host, and stops.
-    pub(crate) fn abort(&mut self, index: usize) {
-        let card = &mut self.cards[index];
+    pub(crate) fn abort(&mut self) {
+        let card = &mut *self.card;
         card.sequencer.may_run = false;
         if card.is_frozen {
             return;
@@ -181,17 +182,17 @@ impl Core {
         // An instruction that was not issued stays in the ring.
         card.sequencer.issue_at = None;
         if card.oldest_lane().is_none() {
-            self.abort_between(index);
+            self.abort_between();
         }
-        while let Some(lane) = self.cards[index].oldest_lane() {
-            self.fail(LaneId { card: index, lane }, (Status::Aborted, 0));
+        while let Some(lane) = self.card.oldest_lane() {
+            self.fail(LaneId { card: self.index(), lane }, (Status::Aborted, 0));
         }
     }
 
     /// Ends a resident program between two of its instructions: the next one fails before it is issued.
-    fn abort_between(&mut self, index: usize) {
-        let now = self.now;
-        let card = &mut self.cards[index];
+    fn abort_between(&mut self) {
+        let now = self.env.now;
+        let card = &mut *self.card;
         let sequencer = &mut card.sequencer;
         let Some(launch) = &sequencer.launch else { return };
         let length = card.resident.get(launch.slot).map_or(0, Vec::len);

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use crate::card::running::{Running, Work, memory_refusal};
+use crate::event::Step;
 use crate::net::buffer::Way;
+use crate::on_card::OnCard;
 use crate::profile::{BEAT_CYCLES, ONE_SIDED_CYCLES};
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::{Carried, SendState};
-use crate::world::{Core, Step};
 
-impl Core {
+impl OnCard<'_> {
     pub(super) fn controls_out(&mut self, at: LaneId) {
-        let control = self.profile.control_ps();
-        let now = self.now;
+        let control = self.env.profile.control_ps();
+        let now = self.env.now;
         let Some(running) = self.running_mut(at) else { return };
         running.counted_out = now;
         let ports: Vec<usize> = match &mut running.work {
@@ -38,7 +39,7 @@ impl Core {
 
     /// Consumes signals that arrived before the instruction waited for them.
     fn use_all_controls(&mut self, at: LaneId) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let ports: Vec<usize> = match &card.lanes[at.lane].running {
             Some(Running { work: Work::Barrier(barrier), .. }) => barrier.ports.clone(),
             Some(Running { work: Work::Transfer(transfer), .. }) => transfer.sends.iter().map(|s| s.port).collect(),
@@ -50,7 +51,7 @@ impl Core {
     }
 
     pub(crate) fn control_came(&mut self, at: LaneId, port: usize, way: Way) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         card.links[port].inbound.add_control(at.lane, way);
         if !card.is_frozen {
             self.use_control(at, port);
@@ -60,7 +61,7 @@ impl Core {
 
     /// Consumes a signal of `port`, if the lane's instruction waits for it.
     fn use_control(&mut self, at: LaneId, port: usize) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let link = &mut card.links[port];
         let Some(running) = &mut card.lanes[at.lane].running else { return };
         match &mut running.work {
@@ -70,7 +71,7 @@ impl Core {
                 if link.inbound.take_control(at.lane).is_some() {
                     barrier.came[place] = true;
                     barrier.missing -= 1;
-                    running.arrival = Some(self.now);
+                    running.arrival = Some(self.env.now);
                 }
             }
             Work::Transfer(transfer) => {
@@ -96,7 +97,7 @@ impl Core {
         let Some(running) = self.running_mut(at) else { return };
         match &mut running.work {
             Work::Transfer(transfer) => transfer.has_data = true,
-            Work::Rdma(_) => return self.schedule_step(at, self.profile.cycles(ONE_SIDED_CYCLES), Step::HeaderOut),
+            Work::Rdma(_) => return self.schedule_step(at, self.env.profile.cycles(ONE_SIDED_CYCLES), Step::HeaderOut),
             Work::Local { .. } => return self.start_local(at),
             _ => return,
         }
@@ -108,7 +109,7 @@ impl Core {
         let Some(transfer) = self.transfer(at) else { return };
         if transfer.has_data && transfer.not_ready == 0 && !transfer.has_started {
             transfer.has_started = true;
-            self.schedule_step(at, self.profile.cycles(BEAT_CYCLES), Step::HeaderOut);
+            self.schedule_step(at, self.env.profile.cycles(BEAT_CYCLES), Step::HeaderOut);
         }
     }
 
@@ -124,12 +125,12 @@ impl Core {
         let mut together = Vec::new();
         for (place, send) in sends.iter().enumerate() {
             let Way(way) = send.way;
-            let mut passes = self.cards[at.card].links[send.port].out.to_vec();
+            let mut passes = self.card.links[send.port].out.to_vec();
             passes.extend(way.into_iter().flatten());
             if is_multicast {
                 together.extend(passes);
             } else {
-                passes.push(self.resources[at.card].channel(send.address));
+                passes.push(self.env.resources[self.index()].channel(send.address));
                 self.start_stream(send.bytes, passes, StreamPurpose::Send { at, send: place });
             }
         }
@@ -137,7 +138,7 @@ impl Core {
             self.send_bursts(at, is_multicast);
         }
         if let Some(own) = own {
-            let resources = &self.resources[at.card];
+            let resources = &self.env.resources[self.index()];
             together.push(resources.channel(own.destination));
             if !is_multicast || sends.is_empty() {
                 together.extend([resources.channel(own.source), resources.local[at.lane]]);
@@ -145,18 +146,18 @@ impl Core {
             }
         }
         if let Some((address, bytes)) = contribution {
-            let resources = &self.resources[at.card];
+            let resources = &self.env.resources[self.index()];
             let mut passes = vec![resources.channel(address), resources.local[at.lane]];
             passes.extend(partial.map(|partial| resources.channel(partial)));
             self.start_stream(bytes, passes, StreamPurpose::Own { at });
         }
         if let (true, Some(send)) = (is_multicast, sends.first()) {
-            together.push(self.resources[at.card].channel(send.address));
+            together.push(self.env.resources[self.index()].channel(send.address));
             self.start_stream(send.bytes, together, StreamPurpose::Multicast { at });
         }
         let own_streams = usize::from((own.is_some() && (!is_multicast || sends.is_empty())) || contribution.is_some());
         let streams = if is_multicast { usize::from(!sends.is_empty()) } else { sends.len() };
-        self.statistics.transfers = self.statistics.transfers.wrapping_add(sends.len() as u64);
+        self.env.statistics.transfers = self.env.statistics.transfers.wrapping_add(sends.len() as u64);
         if let Some(transfer) = self.transfer(at) {
             transfer.moving = streams + own_streams;
         }
@@ -166,9 +167,9 @@ impl Core {
     /// reduction units for a fold. The contributions to a fold pass together, so the first stands for all; each has a pseudo
     /// channel if it has a result.
     fn way_in(&self, at: LaneId, port: usize) -> Way {
-        let resources = &self.resources[at.card];
+        let resources = &self.env.resources[self.index()];
         let Some(Running { work: Work::Transfer(transfer), .. }) = self.running(at) else { return Way::default() };
-        let receive = self.cards[at.card].links[port].receive(at.lane);
+        let receive = self.card.links[port].receive(at.lane);
         let Some((place, receive)) = receive.map(|place| (place, &transfer.receives[place])) else {
             return Way::default();
         };
@@ -183,8 +184,8 @@ impl Core {
 
     /// Eager: sends the current data to the receive buffers of the other cards.
     fn send_bursts(&mut self, at: LaneId, is_multicast: bool) {
-        let to_buffer = self.profile.to_receive_buffer_ps();
-        let card = &mut self.cards[at.card];
+        let to_buffer = self.env.profile.to_receive_buffer_ps();
+        let card = &mut *self.card;
         let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
         let mut shared: Option<Arc<[u8]>> = None;
         let mut bursts = Vec::with_capacity(transfer.sends.len());
@@ -197,9 +198,9 @@ impl Core {
                 },
             };
             shared = Some(Arc::clone(&data));
-            self.hold_bytes += send.bytes;
-            send.burst = self.next_burst;
-            self.next_burst += 1;
+            self.env.hold_bytes += send.bytes;
+            send.burst = self.env.next_burst;
+            self.env.next_burst += 1;
             bursts.push((send.port, send.burst, data));
         }
         for (port, id, data) in bursts {
@@ -209,7 +210,7 @@ impl Core {
 
     /// The last beat of a send is out.
     pub(super) fn counted_out(&mut self, at: LaneId, place: usize) {
-        let now = self.now;
+        let now = self.env.now;
         let Some(running) = self.running_mut(at) else { return };
         let Work::Transfer(transfer) = &mut running.work else { return };
         let is_rendezvous = transfer.is_rendezvous;
@@ -218,32 +219,32 @@ impl Core {
         running.counted_out = now;
         running.bytes = running.bytes.saturating_add(send.bytes);
         let (port, id, address, bytes) = (send.port, send.burst, send.address, send.bytes);
-        self.statistics.bytes = self.statistics.bytes.wrapping_add(bytes);
+        self.env.statistics.bytes = self.env.statistics.bytes.wrapping_add(bytes);
         if is_rendezvous {
-            match self.cards[at.card].memory.payload(address, bytes) {
-                Ok(payload) => self.carry(at, port, self.profile.data_ps(), Carried::Block(Box::new(payload))),
+            match self.card.memory.payload(address, bytes) {
+                Ok(payload) => self.carry(at, port, self.env.profile.data_ps(), Carried::Block(Box::new(payload))),
                 Err(error) => self.fail(at, memory_refusal(error)),
             }
         } else {
-            self.carry(at, port, self.profile.to_receive_buffer_ps(), Carried::BurstTail { id });
+            self.carry(at, port, self.env.profile.to_receive_buffer_ps(), Carried::BurstTail { id });
         }
     }
 
     pub(super) fn own_through_switch(&mut self, at: LaneId) {
         if self.transfer(at).is_some_and(|transfer| transfer.own_is_pending) {
-            let cycles = 2 * self.profile.switch_cycles + self.profile.size_check_cycles;
-            self.schedule_step(at, self.profile.cycles(cycles), Step::OwnCounted);
+            let cycles = 2 * self.env.profile.switch_cycles + self.env.profile.size_check_cycles;
+            self.schedule_step(at, self.env.profile.cycles(cycles), Step::OwnCounted);
         }
     }
 
     pub(super) fn own_counted(&mut self, at: LaneId) {
-        let now = self.now;
+        let now = self.env.now;
         let Some(Running { work: Work::Transfer(transfer), arrival, .. }) = self.running_mut(at) else {
             return;
         };
         let Some(own) = transfer.own else { return self.own_kept(at) };
         *arrival = Some(now);
-        match self.cards[at.card].memory.payload(own.source, own.bytes) {
+        match self.card.memory.payload(own.source, own.bytes) {
             Ok(payload) => self.start_move(at, Data::Block { payload, to: own.destination }, Then::OwnKept),
             Err(error) => self.fail(at, memory_refusal(error)),
         }

@@ -8,10 +8,11 @@ use cmdseq::instruction::{Window, offset};
 
 use crate::card::Card;
 use crate::card::running::{Running, Work};
+use crate::event::Step;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::one_sided::{Admission, Request};
 use crate::proto::refusal::{Refusal, bad_field};
-use crate::world::{Core, Step};
 
 /// Longest time that a `close` waits for transfers through its window, in cycles: 1.3 seconds at 200 MHz.
 const CLOSE_CYCLES: u64 = 1 << 28;
@@ -34,37 +35,37 @@ fn named(instruction: &Instruction) -> Result<Window, Refusal> {
     instruction.window().ok_or(bad_field(offset::EXTENT))
 }
 
-impl Core {
+impl OnCard<'_> {
     pub(crate) fn begin_open(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let window = named(instruction)?;
-        let membership = self.cards[at.card].membership(instruction)?;
-        self.check_memory(at.card, instruction.destination.address, instruction.bytes)?;
-        self.cards[at.card].windows.open(instruction, window, membership.members)?;
-        self.schedule_step(at, self.profile.cycles(self.profile.dispatch_cycles), Step::Finish);
+        let membership = self.card.membership(instruction)?;
+        self.check_memory(instruction.destination.address, instruction.bytes)?;
+        self.card.windows.open(instruction, window, membership.members)?;
+        self.schedule_step(at, self.env.profile.cycles(self.env.profile.dispatch_cycles), Step::Finish);
         Ok(())
     }
 
     /// Closes a window to new transfers, and waits for those through it.
     pub(crate) fn begin_close(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
         let window = named(instruction)?;
-        let admission = self.cards[at.card].windows.begin_close(window)?;
+        let admission = self.card.windows.begin_close(window)?;
         self.set_work(at, Work::Closing(admission));
-        let cycles = if self.is_passed(at.card, admission) { CLOSE_CYCLES } else { self.profile.dispatch_cycles };
-        self.schedule_step(at, self.profile.cycles(cycles), Step::Closed);
+        let cycles = if self.is_passed(admission) { CLOSE_CYCLES } else { self.env.profile.dispatch_cycles };
+        self.schedule_step(at, self.env.profile.cycles(cycles), Step::Closed);
         Ok(())
     }
 
     /// Whether a transfer goes through this window of card `index`.
-    fn is_passed(&self, index: usize, admission: Admission) -> bool {
-        self.cards[index].served.iter().any(|served| served.admission == Some(admission))
+    fn is_passed(&self, admission: Admission) -> bool {
+        self.card.served.iter().any(|served| served.admission == Some(admission))
     }
 
     /// A transfer to or from card `index` has ended: a `close` there may wait for it.
-    pub(crate) fn transfer_ended(&mut self, index: usize) {
-        let at = LaneId::first(index);
+    pub(crate) fn transfer_ended(&mut self) {
+        let at = LaneId::first(self.index());
         if let Some(Running { work: Work::Closing(admission), .. }) = self.running(at)
-            && !self.cards[index].is_frozen
-            && !self.is_passed(index, *admission)
+            && !self.card.is_frozen
+            && !self.is_passed(*admission)
         {
             self.schedule_step(at, 0, Step::Closed);
         }
@@ -74,7 +75,7 @@ impl Core {
     pub(crate) fn closed(&mut self, at: LaneId) {
         if let Some(Running { work: Work::Closing(admission), .. }) = self.running(at) {
             let admission = *admission;
-            self.cards[at.card].windows.close(admission);
+            self.card.windows.close(admission);
             self.timed_finish(at);
         }
     }

@@ -6,15 +6,16 @@ use cmdseq::completion::Status;
 use fpga_regs::bits::Errors;
 
 use crate::card::running::{Running, Work, memory_refusal};
+use crate::event::Event;
 use crate::net::buffer::{Burst, Way};
 use crate::net::payload::Payload;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::moving::{Data, Then};
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::{Carried, ReceiveState};
-use crate::world::{Core, Event};
 
-impl Core {
+impl OnCard<'_> {
     pub(super) fn switch_set(&mut self, at: LaneId) {
         let Some(transfer) = self.transfer(at) else { return };
         transfer.is_set = true;
@@ -25,15 +26,15 @@ impl Core {
     }
 
     pub(crate) fn burst_head_came(&mut self, at: LaneId, port: usize, id: u64, data: Arc<[u8]>) {
-        let buffer = self.profile.receive_buffer_bytes;
-        let card = &mut self.cards[at.card];
+        let buffer = self.env.profile.receive_buffer_bytes;
+        let card = &mut *self.card;
         if card.is_frozen {
             return;
         }
         let inbound = &mut card.links[port].inbound;
         let bytes = data.len() as u64;
         // A burst without data still takes a beat.
-        let most = (buffer / self.profile.beat_bytes.max(1)) as usize;
+        let most = (buffer / self.env.profile.beat_bytes.max(1)) as usize;
         if inbound.buffered_bytes() + bytes > buffer || inbound.bursts() >= most.max(1) && bytes == 0 {
             // Links have no backpressure: data that does not fit is lost.
             card.errors |= Errors::RECEIVE_OVERRUN;
@@ -49,7 +50,7 @@ impl Core {
         if self.transfer(at).is_some_and(|transfer| transfer.fold.is_some()) {
             return self.drain_fold(at);
         }
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let link = &mut card.links[port];
         let Some(burst) = link.inbound.first(at.lane) else { return };
         let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
@@ -63,27 +64,27 @@ impl Core {
         }
         receive.state = ReceiveState::Draining;
         let (bytes, address) = (receive.bytes, receive.address);
-        let channel = self.resources[at.card].channel(address);
+        let channel = self.env.resources[self.index()].channel(address);
         self.start_stream(bytes, vec![channel], StreamPurpose::Drain { at, port });
     }
 
     /// Fails the instruction: a peer sent another number of bytes than expected.
     pub(crate) fn mismatch(&mut self, at: LaneId, port: usize) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         card.links[port].inbound.take_first(at.lane);
-        let peer = self.ports.peer(card.node, port);
+        let peer = self.env.ports.peer(card.node, port);
         self.fail(at, (Status::Mismatch, peer as u16));
     }
 
     pub(super) fn drained(&mut self, at: LaneId, port: usize) {
-        if let Some(burst) = self.cards[at.card].links[port].inbound.first_mut(at.lane) {
+        if let Some(burst) = self.card.links[port].inbound.first_mut(at.lane) {
             burst.is_drained = true;
             self.count_buffered(at, port);
         }
     }
 
     pub(crate) fn burst_tail_came(&mut self, at: LaneId, port: usize, id: u64) {
-        if let Some(burst) = self.cards[at.card].links[port].inbound.burst_mut(id) {
+        if let Some(burst) = self.card.links[port].inbound.burst_mut(id) {
             burst.is_whole = true;
             self.count_buffered(at, port);
             self.count_fold(at);
@@ -92,21 +93,21 @@ impl Core {
 
     /// Schedules the count of the oldest burst's last beat once the burst is whole and written.
     fn count_buffered(&mut self, at: LaneId, port: usize) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let Some(burst) = card.links[port].inbound.first_mut(at.lane).filter(|_| !card.is_frozen) else { return };
         if burst.is_whole && burst.is_drained && !std::mem::replace(&mut burst.is_counted, true) {
             let event = Event::BufferedCounted { at, epoch: card.lanes[at.lane].epoch, port };
-            self.schedule_in(self.profile.past_receive_buffer_ps(), event);
+            self.schedule_in(self.env.profile.past_receive_buffer_ps(), event);
         }
     }
 
     pub(crate) fn buffered_counted(&mut self, at: LaneId, port: usize) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let Some(burst) = card.links[port].inbound.take_first(at.lane) else { return };
         let Some(place) = card.links[port].receive(at.lane) else { return };
         let Some(Running { work: Work::Transfer(transfer), .. }) = &card.lanes[at.lane].running else { return };
         let Some(receive) = transfer.receives.get(place).filter(|receive| receive.bytes == burst.bytes) else { return };
-        self.hold_bytes += receive.bytes;
+        self.env.hold_bytes += receive.bytes;
         if let Err(error) = card.memory.write(receive.address, &burst.data) {
             return self.fail(at, memory_refusal(error));
         }
@@ -115,7 +116,7 @@ impl Core {
 
     /// The last beat of a block that bypassed the receive buffer is counted.
     pub(super) fn block_counted(&mut self, at: LaneId, port: usize, payload: Payload) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         if card.is_frozen {
             return;
         }
@@ -141,7 +142,7 @@ impl Core {
 
     /// Completes a receive: signals the source, and finishes the instruction after the last.
     pub(crate) fn received(&mut self, at: LaneId, port: usize, place: usize) {
-        let now = self.now;
+        let now = self.env.now;
         if let Some(running) = self.running_mut(at) {
             running.arrival = Some(now);
             if let Work::Transfer(transfer) = &mut running.work
@@ -152,7 +153,7 @@ impl Core {
                 running.bytes = running.bytes.saturating_add(receive.bytes);
             }
         }
-        self.carry(at, port, self.profile.acknowledge_ps(), Carried::Control(Way::default()));
+        self.carry(at, port, self.env.profile.acknowledge_ps(), Carried::Control(Way::default()));
         self.finish_if_done(at);
     }
 }

@@ -8,25 +8,26 @@ use cmdseq::{Instruction, Operation};
 use crate::card::RESIDENT_WORDS;
 use crate::card::running::Work;
 use crate::card::user_logic::UserCall;
-use crate::model::stored::table_slot;
+use crate::event::Step;
+use crate::on_card::OnCard;
+use crate::on_card::stored::table_slot;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::refusal::{Refusal, bad_field};
-use crate::world::{Core, Step};
 
 /// Longest delay an instruction may ask for, in cycles: close to six minutes at 200 MHz.
 const DELAY_MAX: u64 = 1 << 36;
 
-impl Core {
+impl OnCard<'_> {
     /// Begins an instruction that was just issued in the lane.
     pub(crate) fn begin(&mut self, at: LaneId, instruction: &Instruction) -> Result<(), Refusal> {
-        let dispatch = self.profile.cycles(self.profile.dispatch_cycles);
+        let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);
         if instruction.form().is_some() {
             return self.begin_switched(at, instruction);
         }
         match instruction.operation {
             Operation::Nop => self.schedule_step(at, dispatch, Step::Finish),
             Operation::Delay if instruction.extent > DELAY_MAX => return Err(bad_field(offset::EXTENT)),
-            Operation::Delay => self.schedule_step(at, self.profile.cycles(instruction.extent), Step::Finish),
+            Operation::Delay => self.schedule_step(at, self.env.profile.cycles(instruction.extent), Step::Finish),
             Operation::Barrier => return self.begin_barrier(at),
             Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal => {
                 return self.begin_rdma(at, instruction);
@@ -35,21 +36,21 @@ impl Core {
             Operation::Copy => return self.begin_copy(at, instruction),
             Operation::Fill => {
                 let destination = instruction.destination.address;
-                self.check_memory(at.card, destination, instruction.bytes)?;
+                self.check_memory(destination, instruction.bytes)?;
                 self.begin_local(at, Vec::new(), destination);
             }
             Operation::Fold => return self.begin_fold(at, instruction),
             Operation::Group => {
-                let most = 2 * self.cards.len() as u64;
-                self.cards[at.card].communicators.check_free(instruction.communicator)?;
+                let most = 2 * u64::from(self.env.profile.nodes);
+                self.card.communicators.check_free(instruction.communicator)?;
                 if instruction.bytes == 0 || instruction.bytes % 2 != 0 || instruction.bytes > most {
                     return Err(bad_field(offset::BYTES));
                 }
                 self.begin_table(at, instruction);
             }
             Operation::Free => {
-                self.cards[at.card].communicators.free(instruction.communicator)?;
-                self.freed_in_switches(at.card, instruction.communicator);
+                self.card.communicators.free(instruction.communicator)?;
+                self.freed_in_switches(instruction.communicator);
                 self.schedule_step(at, dispatch, Step::Finish);
             }
             Operation::Store => {
@@ -58,12 +59,14 @@ impl Core {
                 if !whole || words == 0 || words > RESIDENT_WORDS.into() {
                     return Err(bad_field(offset::BYTES));
                 }
-                self.resident_slot(at.card, instruction.extent)?;
+                self.resident_slot(instruction.extent)?;
                 self.begin_table(at, instruction);
             }
             Operation::Table => {
                 let entries = instruction.bytes / ENTRY_BYTES as u64;
-                if instruction.bytes % ENTRY_BYTES as u64 != 0 || !(1..=self.cards.len() as u64).contains(&entries) {
+                if instruction.bytes % ENTRY_BYTES as u64 != 0
+                    || !(1..=u64::from(self.env.profile.nodes)).contains(&entries)
+                {
                     return Err(bad_field(offset::BYTES));
                 }
                 table_slot(instruction.extent)?;
@@ -111,15 +114,15 @@ impl Core {
             bytes: instruction.bytes,
             extent: instruction.extent,
         };
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         let logic = card.user_logic.as_mut().ok_or((Status::NoUserLogic, 0))?;
         let cycles = logic.run(&mut card.memory, call).map_err(|status| (status, 0))?;
-        let cycles = cycles.min(DELAY_MAX) + self.profile.dispatch_cycles;
-        self.schedule_step(at, self.profile.cycles(cycles), Step::Finish);
+        let cycles = cycles.min(DELAY_MAX) + self.env.profile.dispatch_cycles;
+        self.schedule_step(at, self.env.profile.cycles(cycles), Step::Finish);
         Ok(())
     }
 
-    pub(crate) fn check_memory(&self, index: usize, address: u64, bytes: u64) -> Result<(), Refusal> {
-        if self.cards[index].memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
+    pub(crate) fn check_memory(&self, address: u64, bytes: u64) -> Result<(), Refusal> {
+        if self.card.memory.contains(address, bytes) { Ok(()) } else { Err((Status::OutOfRange, 0)) }
     }
 }

@@ -13,9 +13,10 @@ use crate::card::lane::Lane;
 use crate::card::running::Running;
 use crate::card::sequencer::Next;
 use crate::engine::Time;
+use crate::event::Event;
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::{Claim, LaneId};
 use crate::proto::refusal::{Refusal, bad_field};
-use crate::world::{Core, Event};
 
 const QUEUE: usize = 0;
 
@@ -27,48 +28,48 @@ impl Card {
     }
 }
 
-impl Core {
+impl OnCard<'_> {
     /// Continues with the card's queue if an instruction is available and the sequencer may run.
-    pub(crate) fn kick(&mut self, index: usize) {
-        let card = &mut self.cards[index];
+    pub(crate) fn kick(&mut self) {
+        let card = &mut *self.card;
         let sequencer = &card.sequencer;
         if card.is_frozen || !sequencer.may_go_on() || !card.has_free_lane() {
             return;
         }
         let has_fetched = sequencer.next.is_some() || !sequencer.prefetched.is_empty();
         if sequencer.launch.is_some() || (has_fetched && card.rings[QUEUE].has_room(sequencer.unfinished())) {
-            if let Some(at) = self.next_issue(index) {
-                let card = &mut self.cards[index];
+            if let Some(at) = self.next_issue() {
+                let card = &mut *self.card;
                 card.sequencer.issue_at = Some(at);
                 let epoch = card.epoch;
-                self.schedule(at, Event::Issue { card: index, epoch });
+                self.schedule(at, Event::Issue { card: self.index(), epoch });
             }
         } else if !has_fetched && card.rings[QUEUE].next_fetch(1).is_some() {
             card.sequencer.is_fetching = true;
-            self.push_host_job(index, Job::Fetch { queue: QUEUE });
+            self.push_host_job(Job::Fetch { queue: QUEUE });
         }
     }
 
     /// Takes the instructions of a fetch.
-    pub(crate) fn fetched(&mut self, index: usize, queue: usize, words: Result<&[u8], HostFault>) {
-        let card = &mut self.cards[index];
+    pub(crate) fn fetched(&mut self, queue: usize, words: Result<&[u8], HostFault>) {
+        let card = &mut *self.card;
         card.sequencer.is_fetching = false;
         let words = match words {
             Ok(words) => words,
-            Err(fault) => return self.halt(index, Errors::FETCH_FAULT | fault.errors()),
+            Err(fault) => return self.halt(Errors::FETCH_FAULT | fault.errors()),
         };
         let (words, _) = words.as_chunks::<{ instruction::BYTES }>();
         card.rings[queue].fetched(words.len() as u32);
         card.sequencer.prefetched.extend(words);
-        self.kick(index);
+        self.kick();
     }
 
     /// Returns when the next instruction is due; `None` if there is none, or one that it waits for runs.
-    fn next_issue(&mut self, index: usize) -> Option<Time> {
-        if self.cards[index].sequencer.next.is_none() {
-            self.cards[index].sequencer.next = Some(self.take_next(index)?);
+    fn next_issue(&mut self) -> Option<Time> {
+        if self.card.sequencer.next.is_none() {
+            self.card.sequencer.next = Some(self.take_next()?);
         }
-        let card = &self.cards[index];
+        let card = &*self.card;
         let next = card.sequencer.next.as_ref()?;
         let is_fenced = card.sequencer.is_fenced || next.instruction.flags.contains(Flags::FENCE);
         let mut free_at = 0;
@@ -79,23 +80,23 @@ impl Core {
             }
             free_at = free_at.max(lane.free_at);
         }
-        let turn = if next.turns { self.profile.cycles(self.profile.dispatch_cycles) } else { 0 };
-        let at = card.sequencer.ready_at.max(free_at + Time::from(turn)).max(self.now);
-        Some(at.next_multiple_of(self.profile.cycle_ps.into()))
+        let turn = if next.turns { self.env.profile.cycles(self.env.profile.dispatch_cycles) } else { 0 };
+        let at = card.sequencer.ready_at.max(free_at + Time::from(turn)).max(self.env.now);
+        Some(at.next_multiple_of(self.env.profile.cycle_ps.into()))
     }
 
     /// Takes the next instruction of the resident program, or of the fetched ones.
-    fn take_next(&mut self, index: usize) -> Option<Next> {
-        let card = &mut self.cards[index];
+    fn take_next(&mut self) -> Option<Next> {
+        let card = &mut *self.card;
         if let Some(launch) = &mut card.sequencer.launch {
             let upcoming = launch.take(card.resident.get(launch.slot)?)?;
             card.sequencer.is_fenced |= upcoming.turns;
-            let next = Next::of(upcoming.instruction, self.claim(index, &upcoming.instruction));
+            let next = Next::of(upcoming.instruction, self.claim(&upcoming.instruction));
             return Some(Next { place: upcoming.place, turns: upcoming.turns, ..next });
         }
         let word = card.sequencer.prefetched.pop_front()?;
-        Some(match decode(&self.profile, &word) {
-            Ok(instruction) => Next::of(instruction, self.claim(index, &instruction)),
+        Some(match decode(&self.env.profile, &word) {
+            Ok(instruction) => Next::of(instruction, self.claim(&instruction)),
             // An invalid instruction still gets a completion, with the tag it seems to have.
             Err(error) => {
                 let tag = u16::from_le_bytes([word[offset::TAG], word[offset::TAG + 1]]);
@@ -105,8 +106,8 @@ impl Core {
     }
 
     /// Returns what `instruction` occupies while it runs, unless it names a lane or a fence that the card does not have.
-    fn claim(&self, index: usize, instruction: &Instruction) -> Result<Claim, Refusal> {
-        let lanes = self.cards[index].lanes.len();
+    fn claim(&self, instruction: &Instruction) -> Result<Claim, Refusal> {
+        let lanes = self.card.lanes.len();
         let lane = usize::from(instruction.lane);
         if lanes == 1 && instruction.flags.contains(Flags::FENCE) {
             return Err(bad_field(offset::FLAGS));
@@ -118,47 +119,49 @@ impl Core {
             return Ok(Claim::ALONE);
         }
         // In one lane, exchanges wait for each other whatever links they use.
-        let (out, into) = if lanes == 1 { (0, 0) } else { self.directions(index, instruction).unwrap_or_default() };
+        let (out, into) = if lanes == 1 { (0, 0) } else { self.directions(instruction).unwrap_or_default() };
         Ok(Claim { lane, out, into, is_alone: false })
     }
 
     /// Returns the links on which an exchange sends, and on which it receives: one bit for each port. An exchange without
     /// them is refused when it begins, or sends nothing but signals.
-    fn directions(&self, index: usize, instruction: &Instruction) -> Option<(u64, u64)> {
-        let card = &self.cards[index];
+    fn directions(&self, instruction: &Instruction) -> Option<(u64, u64)> {
+        let card = &*self.card;
         let membership = card.membership(instruction).ok()?;
         let (rank, ranks) = (membership.own_rank, membership.members.len() as u32);
-        let context = Context { rank, ranks, stripe_bytes: 2 * self.profile.stripe_half_bytes(), tables: &card.tables };
+        let context =
+            Context { rank, ranks, stripe_bytes: 2 * self.env.profile.stripe_half_bytes(), tables: &card.tables };
         let moved = transfers(instruction, &context).ok()?;
-        let port = |block: &Transfer| self.ports.toward(card.node, *membership.members.get(block.peer_rank as usize)?);
+        let port =
+            |block: &Transfer| self.env.ports.toward(card.node, *membership.members.get(block.peer_rank as usize)?);
         let links = |blocks: &[Transfer]| blocks.iter().filter_map(port).fold(0, |links, port| links | 1 << port);
         Some((links(&moved.sends), links(&moved.receives)))
     }
 
     /// Issues the next instruction, now.
-    pub(crate) fn issue(&mut self, index: usize) {
-        let sequencer = &mut self.cards[index].sequencer;
-        if sequencer.issue_at.take_if(|at| *at == self.now).is_none() {
+    pub(crate) fn issue(&mut self) {
+        let sequencer = &mut self.card.sequencer;
+        if sequencer.issue_at.take_if(|at| *at == self.env.now).is_none() {
             return;
         }
         if let Some(next) = sequencer.next.take() {
             sequencer.is_fenced = false;
-            sequencer.ready_at = self.now + Time::from(self.profile.cycles(self.profile.dispatch_cycles));
-            self.issue_now(index, next);
+            sequencer.ready_at = self.env.now + Time::from(self.env.profile.cycles(self.env.profile.dispatch_cycles));
+            self.issue_now(next);
         }
-        self.kick(index);
+        self.kick();
     }
 
-    fn issue_now(&mut self, index: usize, next: Next) {
+    fn issue_now(&mut self, next: Next) {
         let Next { instruction, refusal, place, claim, .. } = next;
-        let at = LaneId { card: index, lane: claim.lane };
-        let order = self.cards[index].sequencer.in_flight.begin();
-        let running = Running { place, ..Running::begun(instruction, self.now, order) };
+        let at = LaneId { card: self.index(), lane: claim.lane };
+        let order = self.card.sequencer.in_flight.begin();
+        let running = Running { place, ..Running::begun(instruction, self.env.now, order) };
         let lane = self.lane_mut(at);
         (lane.running, lane.claim) = (Some(running), claim);
         let begun = refusal.map_or_else(|| self.begin(at, &instruction), Err);
         if let Err((status, detail)) = begun {
-            self.fail_after(at, status, detail, self.profile.cycles(self.profile.dispatch_cycles));
+            self.fail_after(at, status, detail, self.env.profile.cycles(self.env.profile.dispatch_cycles));
         }
     }
 }

@@ -4,34 +4,34 @@ use cmdseq::completion::Status;
 use fpga_regs::bits::Errors;
 
 use crate::card::running::{Running, Work};
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::transfer::{Carried, ReceiveState};
-use crate::world::Core;
 
-impl Core {
+impl OnCard<'_> {
     /// Returns what arrives of `what`, which the link at `port` of a card carries.
-    pub(super) fn hit(&mut self, card: usize, port: usize, what: Carried) -> Carried {
-        let bytes = what.bytes(self.profile.beat_bytes);
-        if bytes > 0 && self.is_hit(card, port, bytes) {
+    pub(super) fn hit(&mut self, port: usize, what: Carried) -> Carried {
+        let bytes = what.bytes(self.env.profile.beat_bytes);
+        if bytes > 0 && self.is_hit(port, bytes) {
             return Carried::Garbled { is_data: what.is_data() };
         }
         what
     }
 
     /// Whether a bit error hits one of `bytes` bytes that the link at `port` of a card carries now.
-    fn is_hit(&mut self, card: usize, port: usize, bytes: u64) -> bool {
-        let link = &mut self.cards[card].links[port];
+    fn is_hit(&mut self, port: usize, bytes: u64) -> bool {
+        let link = &mut self.card.links[port];
         if !link.garbles.is_empty() && link.take_garble() {
             return true;
         }
-        let Some(bits) = self.profile.hardware.bits_per_error else { return false };
-        self.link_dice.below(bits) < bytes.saturating_mul(8)
+        let Some(bits) = self.env.profile.hardware.bits_per_error else { return false };
+        self.env.link_dice.below(bits) < bytes.saturating_mul(8)
     }
 
     /// Something came with a wrong checksum. An instruction that waits for data on the link fails; of a signal that is missing,
     /// only the count tells.
     pub(super) fn garbled_came(&mut self, at: LaneId, port: usize, is_data: bool) {
-        let card = &mut self.cards[at.card];
+        let card = &mut *self.card;
         if card.is_frozen {
             return;
         }
@@ -45,7 +45,7 @@ impl Core {
             _ => false,
         };
         if is_data && waits {
-            let peer = self.ports.peer(card.node, port);
+            let peer = self.env.ports.peer(card.node, port);
             self.fail(at, (Status::LinkError, peer as u16));
         }
     }

@@ -14,11 +14,12 @@ use cmdseq::completion::Status;
 use crate::card::Card;
 use crate::card::communicators::Membership;
 use crate::card::running::{Running, Work};
+use crate::event::{Event, Step};
+use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::stream::StreamPurpose;
 use crate::proto::optweb::transfer::{Carried, Receive, ReceiveState, SendState, Transfer};
 use crate::proto::refusal::Refusal;
-use crate::world::{Core, Event, Step};
 
 impl Card {
     pub(crate) fn membership(&self, instruction: &Instruction) -> Result<Membership, Refusal> {
@@ -58,7 +59,7 @@ impl Card {
     }
 }
 
-impl Core {
+impl OnCard<'_> {
     /// Returns the transfer of the lane's instruction.
     fn transfer(&mut self, at: LaneId) -> Option<&mut Transfer> {
         match self.running_mut(at) {
@@ -69,7 +70,7 @@ impl Core {
 
     /// Stops all streams of the lane's instruction.
     pub(crate) fn stop_streams(&mut self, at: LaneId) {
-        self.rates.stop(|purpose| purpose.at() == at && purpose.served().is_none());
+        self.env.rates.stop(|purpose| purpose.at() == at && purpose.served().is_none());
     }
 
     /// Number of blocks that the lane's instruction sends.
@@ -80,17 +81,12 @@ impl Core {
         }
     }
 
-    /// Stops all streams of the card's instructions, and of what it serves.
-    pub(crate) fn stop_all_streams(&mut self, card: usize) {
-        self.rates.stop(|purpose| purpose.at().card == card);
-    }
-
     /// Fails an instruction that needs the link at `port`, which went down.
-    pub(crate) fn lost_link(&mut self, card: usize, port: usize) {
-        self.lose_served(card, port);
-        let peer = self.ports.peer(self.cards[card].node, port);
-        for at in (0..self.cards[card].lanes.len()).map(|lane| LaneId { card, lane }) {
-            let link = &self.cards[card].links[port];
+    pub(crate) fn lost_link(&mut self, port: usize) {
+        self.lose_served(port);
+        let peer = self.env.ports.peer(self.card.node, port);
+        for at in self.lanes() {
+            let link = &self.card.links[port];
             let Some(running) = self.running(at) else { continue };
             let is_used = match &running.work {
                 Work::Barrier(barrier) => barrier.needs(port),
@@ -98,56 +94,44 @@ impl Core {
                 Work::Rdma(issued) => issued.port == port,
                 _ => false,
             };
-            if is_used && !self.cards[card].is_frozen {
+            if is_used && !self.card.is_frozen {
                 self.fail(at, (Status::LinkDown, peer as u16));
             }
         }
     }
 
     /// Returns the port and node of `rank`, if the link exists and is up.
-    pub(crate) fn port_toward(
-        &self,
-        at: LaneId,
-        membership: &Membership,
-        rank: u32,
-    ) -> Result<(usize, usize), Refusal> {
+    pub(crate) fn port_toward(&self, membership: &Membership, rank: u32) -> Result<(usize, usize), Refusal> {
         let peer = *membership.members.get(rank as usize).ok_or((Status::BadRank, rank as u16))?;
-        let port = self.ports.toward(self.cards[at.card].node, peer);
-        let port = port.filter(|port| self.cards[at.card].links[*port].is_up);
+        let port = self.env.ports.toward(self.card.node, peer);
+        let port = port.filter(|port| self.card.links[*port].is_up);
         port.map(|port| (port, peer as usize)).ok_or((Status::LinkDown, peer as u16))
-    }
-
-    /// Returns card and port at the far end.
-    pub(crate) fn back(&self, card: usize, port: usize) -> Option<(usize, usize)> {
-        let node = self.cards[card].node;
-        let peer = self.ports.peer(node, port);
-        self.ports.toward(peer, node).map(|back| (peer as usize, back))
     }
 
     /// Returns lane and port at the far end of a link that is up. Exchanges meet only in the same lane.
     pub(crate) fn far_end(&self, at: LaneId, port: usize) -> Option<(LaneId, usize)> {
-        let (card, back) = self.back(at.card, port).filter(|_| self.cards[at.card].links[port].is_up)?;
+        let (card, back) = self.env.back(at.card, port).filter(|_| self.card.links[port].is_up)?;
         Some((LaneId { card, ..at }, back))
     }
 
     /// Picoseconds that the links after the first add on the way out of `port`.
-    pub(crate) fn farther_ps(&self, card: usize, port: usize) -> u64 {
-        self.cards[card].links[port].farther_ps
+    pub(crate) fn farther_ps(&self, port: usize) -> u64 {
+        self.card.links[port].farther_ps
     }
 
     /// Sends something out of `port`, to arrive after `delay` if the way is one link. A link that is down loses it.
     pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
-        let delay = delay + self.farther_ps(at.card, port);
+        let delay = delay + self.farther_ps(port);
         if let Some((to, back)) = self.far_end(at, port) {
-            let what = self.hit(at.card, port, what);
-            let session = self.cards[at.card].links[port].session;
+            let what = self.hit(port, what);
+            let session = self.card.links[port].session;
             self.schedule_in(delay, Event::Arrival { at: to, port: back as u32, session, what });
         }
     }
 
     /// Takes what a link carried.
     pub(crate) fn arrived(&mut self, at: LaneId, port: usize, session: u32, what: Carried) {
-        if self.cards[at.card].links[port].session != session {
+        if self.card.links[port].session != session {
             return;
         }
         match what {
@@ -180,15 +164,15 @@ impl Core {
     }
 
     pub(crate) fn timed_finish(&mut self, at: LaneId) {
-        let now = self.now;
+        let now = self.env.now;
         if let Some(running) = self.running_mut(at) {
             running.counted_out = running.counted_out.max(now);
         }
         self.finish(at);
     }
 
+    /// A stream has moved its last byte. Of one in two parts, the fabric sees the end of the first.
     pub(crate) fn stream_ended(&mut self, purpose: StreamPurpose) {
-        self.log_end(&purpose);
         match purpose {
             StreamPurpose::Send { at, send } => {
                 self.counted_out(at, send);
@@ -201,7 +185,7 @@ impl Core {
             }
             StreamPurpose::Own { at } => {
                 let is_alone = self.transfer(at).is_some_and(|transfer| transfer.sends.is_empty());
-                let now = self.now;
+                let now = self.env.now;
                 if let Some(running) = self.running_mut(at).filter(|_| is_alone) {
                     running.counted_out = now;
                 }
@@ -213,7 +197,7 @@ impl Core {
             StreamPurpose::Local { at } => self.local_ended(at),
             StreamPurpose::Write { at } => self.write_out(at),
             StreamPurpose::Reply(id) => self.reply_out(id),
-            StreamPurpose::Watched(rest) => self.watched_point(*rest),
+            StreamPurpose::Watched(_) => {}
         }
     }
 
@@ -249,13 +233,14 @@ mod tests {
     use cmdseq::Operand;
 
     use super::*;
+    use crate::environment::Pace;
     use crate::profile::Profile;
     use crate::testing::Host;
-    use crate::world::Pace;
+    use crate::world::Core;
 
     fn two_cards() -> (Core, [Arc<Host>; 2]) {
         let mut core = Core::new(Profile::optweb(2));
-        core.pace = Pace::Due;
+        core.env.pace = Pace::Due;
         let hosts = [0, 1].map(|card| {
             let host = Arc::new(Host::default());
             host.attach(&mut core, card);
@@ -313,7 +298,7 @@ mod tests {
             core.begin_alone(1, receive);
             run_until_out(&mut core);
             if is_aborted {
-                core.abort(0);
+                core.on(0).abort();
                 core.cards[0].memory.fill(0, 64, 2).unwrap();
             }
             while core.run_some(1) {}
