@@ -28,6 +28,13 @@ impl<'a> Job<'a> {
         self.members.of(rank, instruction)
     }
 
+    /// Whether all members of every communicator that the programs use are linked to each other.
+    pub(crate) fn members_are_linked(&self) -> bool {
+        let is_linked = |rank: usize, one: &Instruction| self.membership(rank, one).is_none_or(|own| own.is_linked());
+        let mut programs = self.programs.iter().enumerate();
+        programs.all(|(rank, program)| program.instructions.iter().all(|one| is_linked(rank, one)))
+    }
+
     /// Returns the context of an instruction of `rank`: alone if the operation has no communicator.
     pub(crate) fn context(&self, rank: usize, instruction: &Instruction) -> Context<'a> {
         let tables = &self.programs[rank].tables;

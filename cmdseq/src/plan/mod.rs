@@ -308,13 +308,19 @@ impl Search<'_> {
         if best.is_some_and(|best| earliest::at_least(job, model) > best.arrival_ps) {
             return Ok(None);
         }
+        // What no link carries would take longest to time.
+        let is_linked = job.members_are_linked();
+        if !is_linked {
+            verify::check_matched(job)?;
+        }
         let predicted = predict::predict_steps(job, model, is_barrier)?;
         let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
         if best.is_some_and(|best| times(predicted) >= times(best)) {
             return Ok(None);
         }
-        // The prediction has matched them.
-        verify::check_matched(job)?;
+        if is_linked {
+            verify::check_matched(job)?;
+        }
         if let Some(placement) = &request.placement {
             placement.check_honoured(request, job)?;
         }

@@ -70,7 +70,7 @@ pub(crate) fn check(set: &ProgramSet, capabilities: &Capabilities) -> Result<Mem
     Ok(members)
 }
 
-/// As [`verify`], for programs that [`Matching`] has run to their ends: not once more.
+/// As [`verify`], for programs that [`Matching`] runs to their ends in a prediction: not once more.
 pub(crate) fn check_matched(job: Job<'_>) -> Result<(), Refusal> {
     check_each(job).map(|_| ())
 }
