@@ -11,7 +11,7 @@ use fpga_select::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::atomic_file::Finished;
+use crate::atomic_file::{AtomicFile, Finished};
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::check::Expectation;
 use crate::cli::{Cli, Coll};
@@ -253,19 +253,24 @@ impl Work<'_> {
         let bar = progress::bytes(collective::output_bytes(&self.plan, cards), "check output");
         let expectation = collective::expectation(&self.plan, cards);
         let mut files = Vec::new();
-        for rank in collective::held_ranks_with_output(&self.plan, cards) {
-            let path = self.path.map(|path| npy::path_of_rank(path, rank, all.len() > 1));
+        let mut file = None;
+        collective::read_outputs(cards, &self.plan, interrupt, |rank, offset, data| {
+            self.check(&expectation, rank, offset, data)?;
+            bar.inc(data.len() as u64);
+            let Some(path) = self.path else { return Ok(()) };
             let bytes = self.plan.request.output_bytes(rank);
-            let mut file = path.as_deref().map(|path| npy::create(path, self.element, bytes)).transpose()?;
-            collective::read_output(cards, &self.plan, rank, interrupt, |offset, data| {
-                self.check(&expectation, rank, offset, data)?;
-                bar.inc(data.len() as u64);
-                file.as_mut().map_or(Ok(()), |file| file.append(data))
-            })?;
-            if let Some(file) = file {
-                files.push(file.finish()?);
+            if offset == 0 {
+                let path = npy::path_of_rank(path, rank, all.len() > 1);
+                file = Some(npy::create(&path, self.element, bytes)?);
             }
-        }
+            if let Some(file) = &mut file {
+                file.append(data)?;
+            }
+            if offset + data.len() as u64 == bytes {
+                files.extend(file.take().map(AtomicFile::finish).transpose()?);
+            }
+            Ok(())
+        })?;
         bar.finish_and_clear();
         interrupt.check()?;
         Ok(files)

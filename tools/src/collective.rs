@@ -4,6 +4,7 @@ use cmdseq::plan::{Collective, FoldOrder, Plan};
 use fpga_driver::{Release, Report};
 use indicatif::ProgressBar;
 
+use crate::ahead::one_ahead;
 use crate::cards::Cards;
 use crate::check::Expectation;
 use crate::data::{CHUNK, Source};
@@ -48,41 +49,45 @@ pub(crate) fn write_inputs(
     interrupt: &Interrupt,
     bar: &ProgressBar,
 ) -> Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    for rank in held_ranks(plan, cards) {
-        for (offset, bytes) in chunks(plan.request.input_bytes(rank)) {
+    let parts = chunks(held_ranks(plan, cards), |rank| plan.request.input_bytes(rank));
+    one_ahead(
+        parts,
+        |(rank, offset), data| source.fill(*rank, *offset, data),
+        |(rank, offset), data| {
             interrupt.check()?;
-            let data = &mut chunk[..bytes];
-            source.fill(rank, offset, data)?;
-            cards.cluster.write_input(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-            bar.inc(bytes as u64);
-        }
-    }
-    Ok(())
+            cards.cluster.write_input(&plan.set, *rank, *offset, data).map_err(|error| cards.failure(error))?;
+            bar.inc(data.len() as u64);
+            Ok(())
+        },
+    )
 }
 
-/// Reads the output of `rank`, and passes each part with its offset to `take`.
-pub(crate) fn read_output(
+/// Reads the outputs of all ranks whose cards are held here, and passes each part with its rank and offset to `take`.
+pub(crate) fn read_outputs(
     cards: &mut Cards,
     plan: &Plan,
-    rank: u32,
     interrupt: &Interrupt,
-    mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    mut take: impl FnMut(u32, u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    for (offset, bytes) in chunks(plan.request.output_bytes(rank)) {
-        interrupt.check()?;
-        let data = &mut chunk[..bytes];
-        cards.cluster.read_output(&plan.set, rank, offset, data).map_err(|error| cards.failure(error))?;
-        take(offset, data)?;
-    }
-    Ok(())
+    let parts = chunks(held_ranks_with_output(plan, cards), |rank| plan.request.output_bytes(rank));
+    one_ahead(
+        parts,
+        |(rank, offset), data| {
+            interrupt.check()?;
+            cards.cluster.read_output(&plan.set, *rank, *offset, data).map_err(|error| cards.failure(error))
+        },
+        |(rank, offset), data| take(*rank, *offset, data),
+    )
 }
 
-/// Splits `total` bytes into chunks: offset and length of each.
-fn chunks(total: u64) -> impl Iterator<Item = (u64, usize)> {
-    let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
-    (0..total).step_by(CHUNK).map(move |offset| (offset, length(offset)))
+/// Splits what each of `ranks` has into chunks: rank, offset, and length of each.
+fn chunks(ranks: Vec<u32>, bytes: impl Fn(u32) -> u64) -> Vec<((u32, u64), usize)> {
+    let of = |rank| {
+        let total = bytes(rank);
+        let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
+        (0..total).step_by(CHUNK).map(move |offset| ((rank, offset), length(offset)))
+    };
+    ranks.into_iter().flat_map(of).collect()
 }
 
 /// Returns what the outputs must be.

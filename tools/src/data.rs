@@ -41,7 +41,9 @@ pub(crate) fn pattern(seed: u64, rank: u32, offset: u64, data: &mut [u8]) {
     let first = offset.div_ceil(8);
     let (words, tail) = body.as_chunks_mut();
     for (place, index) in words.iter_mut().zip(first..) {
-        *place = word(seed, rank, index);
+        // The compiler takes two words at a time, if it can: SSE2 has no multiplication of 64 bits, and without it the
+        // loop is 1.8 times as fast.
+        *place = word(seed, rank, std::hint::black_box(index));
     }
     tail.copy_from_slice(&word(seed, rank, first + words.len() as u64)[..tail.len()]);
 }

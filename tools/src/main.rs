@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod ahead;
 mod asm;
 mod atomic_file;
 mod bench;

@@ -247,12 +247,10 @@ impl Sweeping<'_> {
     fn wrong_bytes(&self, cards: &mut Cards, plan: &Plan, source: &Source) -> Result<u64> {
         let expectation = collective::expectation(plan, cards);
         let mut wrong = 0;
-        for rank in collective::ranks_with_output(plan) {
-            collective::read_output(cards, plan, rank, &self.interrupt, |offset, data| {
-                wrong += expectation.wrong_bytes(source, rank, offset, data)?;
-                Ok(())
-            })?;
-        }
+        collective::read_outputs(cards, plan, &self.interrupt, |rank, offset, data| {
+            wrong += expectation.wrong_bytes(source, rank, offset, data)?;
+            Ok(())
+        })?;
         Ok(wrong)
     }
 }

@@ -1,0 +1,90 @@
+//! Two steps of work on each chunk of data, the first of them one chunk ahead on a thread of its own.
+
+use std::sync::mpsc;
+use std::thread;
+
+use crate::data::CHUNK;
+use crate::exit::Result;
+
+/// Calls `prepare`, then `take`, for each of `items` and its length in bytes, at most [`CHUNK`]. `prepare` fills a buffer of
+/// that length, and `take` uses it while the next one is filled. The first failure of either ends both.
+pub(crate) fn one_ahead<I: Send>(
+    items: Vec<(I, usize)>,
+    mut prepare: impl FnMut(&I, &mut [u8]) -> Result<()> + Send,
+    mut take: impl FnMut(&I, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let longest = items.iter().map(|(_, bytes)| (*bytes).min(CHUNK)).max().unwrap_or(0);
+    if let [(item, bytes)] = &items[..] {
+        // Nothing follows that could be prepared meanwhile.
+        let mut buffer = vec![0; *bytes];
+        prepare(item, &mut buffer)?;
+        return take(item, &buffer);
+    }
+    thread::scope(|scope| {
+        let (give, taken) = mpsc::channel();
+        let (send, prepared) = mpsc::sync_channel(1);
+        // The receiver is alive until the end of this scope.
+        (0..2).for_each(|_| drop(give.send(vec![0; longest])));
+        scope.spawn(move || {
+            for (item, bytes) in items {
+                // A closed channel means that `take` has failed.
+                let Ok(mut buffer) = taken.recv() else { return };
+                let outcome = prepare(&item, &mut buffer[..bytes]).map(|()| (item, buffer, bytes));
+                let has_failed = outcome.is_err();
+                if send.send(outcome).is_err() || has_failed {
+                    return;
+                }
+            }
+        });
+        for outcome in prepared {
+            let (item, buffer, bytes) = outcome?;
+            take(&item, &buffer[..bytes])?;
+            // Nobody waits for it after the last item.
+            drop(give.send(buffer));
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Failure;
+
+    fn items(count: usize) -> Vec<(u8, usize)> {
+        (0..count).map(|number| (number as u8, number % 7 + 1)).collect()
+    }
+
+    #[test]
+    fn each_item_is_taken_once_in_order_with_its_own_bytes() {
+        for count in [0, 1, 2, 3, 100] {
+            let mut seen = Vec::new();
+            let fill = |item: &u8, data: &mut [u8]| {
+                data.fill(*item);
+                Ok(())
+            };
+            one_ahead(items(count), fill, |item, data| {
+                seen.push((*item, data.len()));
+                assert!(data.iter().all(|byte| byte == item));
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(seen, items(count));
+        }
+    }
+
+    #[test]
+    fn a_failure_of_either_ends_both() {
+        for failing in [0, 1, 5, 9] {
+            let fails = |item: &u8| if *item == failing { Err(Failure::refused("at its item")) } else { Ok(()) };
+            let mut taken = 0;
+            let outcome = one_ahead(items(10), |item, _| fails(item), |_, _| Ok(taken += 1));
+            assert!(outcome.is_err());
+            assert_eq!(taken, failing);
+            let mut prepared = 0;
+            let prepare = |_: &u8, _: &mut [u8]| Ok(prepared += 1);
+            assert!(one_ahead(items(10), prepare, |item, _| fails(item)).is_err());
+            assert!(prepared > failing && prepared <= failing + 3, "{prepared} prepared, item {failing} not taken");
+        }
+    }
+}
