@@ -14,7 +14,7 @@ use crate::card::budget::Budget;
 use crate::card::frames::{Contents, Part, parts};
 use crate::net::payload::{FRAME, Frame, Payload, Piece};
 
-static ZEROS: LazyLock<Frame> = LazyLock::new(|| Arc::new(vec![0; FRAME]));
+static ZEROS: LazyLock<Frame> = LazyLock::new(zeros);
 
 /// Bytes that share an error-correcting code: a beat of a pseudo channel.
 const WORD: u64 = 32;
@@ -252,7 +252,7 @@ impl CardMemory {
                     self.charge_for(at, FRAME as u64)?;
                     *self.contents.slot((at / FRAME as u64) as usize) = Some(Arc::clone(frame));
                 }
-                Piece::Frame(frame) => self.write(at, frame)?,
+                Piece::Frame(frame) => self.write(at, &frame[..])?,
             }
             from += piece.len() as u64;
         }
@@ -332,15 +332,16 @@ impl CardMemory {
 }
 
 fn zeros() -> Frame {
-    Arc::new(vec![0; FRAME])
+    Arc::new([0; FRAME])
 }
 
 fn write_part(slot: &mut Option<Frame>, part: Part, bytes: &[u8]) {
-    let own = slot.as_mut().and_then(Arc::get_mut);
-    match own {
-        Some(frame) => frame[part.range()].copy_from_slice(bytes),
-        None if part.bytes == FRAME => *slot = Some(Arc::new(bytes.to_vec())),
-        None => Arc::make_mut(slot.get_or_insert_with(zeros))[part.range()].copy_from_slice(bytes),
+    if let Some(frame) = slot.as_mut().and_then(Arc::get_mut) {
+        frame[part.range()].copy_from_slice(bytes);
+    } else if let Ok(whole) = <&[u8; FRAME]>::try_from(bytes) {
+        *slot = Some(Arc::new(*whole));
+    } else {
+        Arc::make_mut(slot.get_or_insert_with(zeros))[part.range()].copy_from_slice(bytes);
     }
 }
 

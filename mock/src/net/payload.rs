@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) const FRAME: usize = 4 << 10;
 
 /// One frame of memory. Whoever writes a shared one gets a copy of its own.
-pub(crate) type Frame = Arc<Vec<u8>>;
+pub(crate) type Frame = Arc<[u8; FRAME]>;
 
 /// Frames of a table.
 pub(crate) const TABLE: usize = 512;
@@ -90,7 +90,7 @@ impl Payload {
     pub(crate) fn view<'a>(&'a self, range: Range<u64>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         match self.piece(range.clone()) {
             Piece::Bytes(bytes) if bytes.len() as u64 == range.end - range.start => bytes,
-            Piece::Frame(frame) if frame.len() as u64 == range.end - range.start => frame,
+            Piece::Frame(frame) if frame.len() as u64 == range.end - range.start => &frame[..],
             _ => {
                 scratch.clear();
                 self.append_to(range, scratch);
@@ -107,7 +107,7 @@ impl Payload {
             match piece {
                 Piece::Zeros(bytes) => data.resize(data.len() + bytes, 0),
                 Piece::Bytes(bytes) => data.extend_from_slice(bytes),
-                Piece::Frame(frame) => data.extend_from_slice(frame),
+                Piece::Frame(frame) => data.extend_from_slice(&frame[..]),
             }
             start += piece.len() as u64;
         }

@@ -153,7 +153,7 @@ impl OnCard<'_> {
     pub(crate) fn leave_unanswered(&mut self, active: Active) {
         let DmaTag(number) = self.env.host.next_tag();
         self.env.host.unanswered.push((number, active));
-        self.schedule_in(COMPLETION_TIMEOUT_PS, Event::Unanswered { number });
+        self.env.schedule_in(COMPLETION_TIMEOUT_PS, Event::Unanswered { number });
     }
 
     pub(crate) fn job_ended(&mut self, active: Active, result: Result<(), (HostFault, bool)>) {

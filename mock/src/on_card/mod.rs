@@ -18,7 +18,6 @@ mod windows;
 use crate::card::Card;
 use crate::card::lane::Lane;
 use crate::card::running::Running;
-use crate::engine::Time;
 use crate::environment::Environment;
 use crate::event::{Event, Step};
 use crate::proto::optweb::lane::LaneId;
@@ -57,17 +56,9 @@ impl OnCard<'_> {
         self.lane_mut(at).running.as_mut()
     }
 
-    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
-        self.env.schedule(at, event);
-    }
-
-    pub(crate) fn schedule_in(&mut self, delay: u64, event: Event) {
-        self.env.schedule_in(delay, event);
-    }
-
     /// Schedules a step of the instruction that runs in a lane, `delay` from now.
     pub(crate) fn schedule_step(&mut self, at: LaneId, delay: u64, step: Step) {
         let epoch = self.lane(at).epoch;
-        self.schedule_in(delay, Event::Step { at, epoch, step });
+        self.env.schedule_in(delay, Event::Step { at, epoch, step });
     }
 }

@@ -128,7 +128,7 @@ impl OnCard<'_> {
     fn read_came(&mut self, id: ServedId, request: Request, reader: Reader) {
         if self.admit(id, request, Some(reader)) {
             let cycles = self.env.profile.memory_read_cycles + BEAT_CYCLES;
-            self.schedule_in(self.env.profile.cycles(cycles), Event::ReplyBegins(id));
+            self.env.schedule_in(self.env.profile.cycles(cycles), Event::ReplyBegins(id));
         } else {
             let node = self.card.node as u16;
             self.over(id, self.env.profile.control_ps(), 0, Err((Status::BadWindow, node)));

@@ -42,7 +42,7 @@ impl OnCard<'_> {
                 let card = &mut *self.card;
                 card.sequencer.issue_at = Some(at);
                 let epoch = card.epoch;
-                self.schedule(at, Event::Issue { card: self.index(), epoch });
+                self.env.schedule(at, Event::Issue { card: self.index(), epoch });
             }
         } else if !has_fetched && card.rings[QUEUE].next_fetch(1).is_some() {
             card.sequencer.is_fetching = true;

@@ -125,7 +125,7 @@ impl OnCard<'_> {
         if let Some((to, back)) = self.far_end(at, port) {
             let what = self.hit(port, what);
             let session = self.card.links[port].session;
-            self.schedule_in(delay, Event::Arrival { at: to, port: back as u32, session, what });
+            self.env.schedule_in(delay, Event::Arrival { at: to, port: back as u32, session, what });
         }
     }
 

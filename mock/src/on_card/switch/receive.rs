@@ -97,7 +97,7 @@ impl OnCard<'_> {
         let Some(burst) = card.links[port].inbound.first_mut(at.lane).filter(|_| !card.is_frozen) else { return };
         if burst.is_whole && burst.is_drained && !std::mem::replace(&mut burst.is_counted, true) {
             let event = Event::BufferedCounted { at, epoch: card.lanes[at.lane].epoch, port };
-            self.schedule_in(self.env.profile.past_receive_buffer_ps(), event);
+            self.env.schedule_in(self.env.profile.past_receive_buffer_ps(), event);
         }
     }
 
