@@ -311,7 +311,7 @@ impl Search<'_> {
         // What no link carries would take longest to time.
         let is_linked = job.members_are_linked();
         if !is_linked {
-            verify::check_matched(job)?;
+            verify::check_without_matching(job)?;
         }
         let predicted = predict::predict_steps(job, model, is_barrier)?;
         let times = |of: Prediction| (of.arrival_ps, of.t2_ps);
@@ -319,7 +319,7 @@ impl Search<'_> {
             return Ok(None);
         }
         if is_linked {
-            verify::check_matched(job)?;
+            verify::check_without_matching(job)?;
         }
         if let Some(placement) = &request.placement {
             placement.check_honoured(request, job)?;

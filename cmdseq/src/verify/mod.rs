@@ -70,8 +70,8 @@ pub(crate) fn check(set: &ProgramSet, capabilities: &Capabilities) -> Result<Mem
     Ok(members)
 }
 
-/// As [`verify`], for programs that [`Matching`] runs to their ends in a prediction: not once more.
-pub(crate) fn check_matched(job: Job<'_>) -> Result<(), Refusal> {
+/// As [`verify`], for programs that a prediction runs to their ends, before or after: [`Matching`] does not run here once more.
+pub(crate) fn check_without_matching(job: Job<'_>) -> Result<(), Refusal> {
     check_each(job).map(|_| ())
 }
 
