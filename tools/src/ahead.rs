@@ -3,29 +3,30 @@
 use std::sync::mpsc;
 use std::thread;
 
-use crate::data::CHUNK;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 
-/// Calls `prepare`, then `take`, for each of `items` and its length in bytes, at most [`CHUNK`]. `prepare` fills a buffer of
-/// that length, and `take` uses it while the next one is filled. The first failure of either ends both.
+/// Calls `prepare`, then `take`, for each of `items` and its length in bytes. `prepare` fills a buffer of that length, and
+/// `take` uses it while the next one is filled. The first failure of either ends both.
 pub(crate) fn one_ahead<I: Send>(
     items: Vec<(I, usize)>,
     mut prepare: impl FnMut(&I, &mut [u8]) -> Result<()> + Send,
     mut take: impl FnMut(&I, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let longest = items.iter().map(|(_, bytes)| (*bytes).min(CHUNK)).max().unwrap_or(0);
-    if let [(item, bytes)] = &items[..] {
+    let longest = items.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+    if items.len() < 2 {
         // Nothing follows that could be prepared meanwhile.
-        let mut buffer = vec![0; *bytes];
-        prepare(item, &mut buffer)?;
-        return take(item, &buffer);
+        let mut buffer = vec![0; longest];
+        return items.iter().try_for_each(|(item, _)| {
+            prepare(item, &mut buffer)?;
+            take(item, &buffer)
+        });
     }
     thread::scope(|scope| {
         // Two buffers go round: one that is used, and one that is filled.
         let (give, taken) = mpsc::channel();
         let (send, prepared) = mpsc::channel();
         (0..2).for_each(|_| drop(give.send(vec![0; longest])));
-        scope.spawn(move || {
+        let prepares = move || {
             for (item, bytes) in items {
                 // A closed channel means that `take` has failed.
                 let Ok(mut buffer) = taken.recv() else { return };
@@ -35,7 +36,8 @@ pub(crate) fn one_ahead<I: Send>(
                     return;
                 }
             }
-        });
+        };
+        thread::Builder::new().spawn_scoped(scope, prepares).map_err(|error| Failure::no_thread(&error))?;
         for outcome in prepared {
             let (item, buffer, bytes) = outcome?;
             take(&item, &buffer[..bytes])?;
@@ -49,7 +51,6 @@ pub(crate) fn one_ahead<I: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Failure;
 
     fn items(count: usize) -> Vec<(u8, usize)> {
         (0..count).map(|number| (number as u8, number % 7 + 1)).collect()

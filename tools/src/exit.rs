@@ -158,6 +158,11 @@ impl Failure {
         Failure::new(exit, format!("{}: {error}", path.display()))
     }
 
+    /// The system refuses a thread.
+    pub(crate) fn no_thread(error: &io::Error) -> Self {
+        Failure::new(Exit::Failed, format!("cannot start a thread: {error}"))
+    }
+
     /// Adds the rank.
     pub(crate) fn of_rank(mut self, rank: u32) -> Self {
         self.rank = Some(rank);

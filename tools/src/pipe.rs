@@ -52,7 +52,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     }
     match (from, to) {
         (Some(from), Some(to)) => thread::scope(|scope| {
-            let writing = scope.spawn(|| from.write());
+            let writing = thread::Builder::new().spawn_scoped(scope, || from.write());
+            let writing = writing.map_err(|error| Failure::no_thread(&error))?;
             let read = to.read();
             // A reader that fails breaks the pipe: its reason comes first.
             let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

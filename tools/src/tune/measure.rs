@@ -106,11 +106,12 @@ pub(crate) fn all(
         done
     };
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut runs = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+    let mut runs = thread::scope(|scope| -> Result<Vec<_>> {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).map_err(|error| Failure::no_thread(&error));
+        let threads = (0..threads).map(start).collect::<Result<Vec<_>>>()?;
         let joined = threads.into_iter().map(|thread| thread.join());
-        joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
-    });
+        Ok(joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect())
+    })?;
     runs.sort_by_key(|(number, _)| *number);
     runs.into_iter().map(|(_, run)| run.map_err(failure)).collect()
 }

@@ -38,7 +38,7 @@ fn find_and_mend(guest: &Guest, user: User, device: &PciFunction, id: &str) -> V
     let mend = found["mend"].as_str().expect("a mend");
     // It is told from where the project lies.
     run(User::Root, &["sh", "-c", &format!("cd /host && {mend}")], BOUND).good();
-    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    permissions::udevadm(&["settle"]);
     let found = check(guest, user, "", device, id);
     assert_eq!(found["ok"], true, "{found}");
     bad

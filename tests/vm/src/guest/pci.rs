@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use fpga_vm::CARDS;
 
-use crate::command::{User, run};
 use crate::permissions;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -135,7 +134,7 @@ pub(crate) fn give_to_worker(functions: &[PciFunction]) {
     }
     let log_level = |level: &str| {
         let option = format!("--log-level={level}");
-        run(User::Root, &["udevadm", "control", &option], BOUND).good();
+        permissions::udevadm(&["control", &option]);
     };
     log_level("debug");
     fresh.for_each(PciFunction::give_to_vfio);
@@ -146,7 +145,7 @@ pub(crate) fn give_to_worker(functions: &[PciFunction]) {
             thread::sleep(Duration::from_millis(5));
         }
     }
-    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    permissions::udevadm(&["settle"]);
     log_level("info");
     let fpga = permissions::group_id("fpga");
     let lost: Vec<_> = functions.iter().filter(|function| permissions::owner(&function.node()).0 != fpga).collect();
@@ -162,8 +161,8 @@ pub(crate) fn give_to_worker(functions: &[PciFunction]) {
             .filter(|line| line.starts_with(&name) || !line.contains(": "))
             .for_each(|line| eprintln!("  {line}"));
     }
-    run(User::Root, &["udevadm", "trigger", "--action=add", "--subsystem-match=vfio"], BOUND).good();
-    run(User::Root, &["udevadm", "settle"], BOUND).good();
+    permissions::udevadm(&["trigger", "--action=add", "--subsystem-match=vfio"]);
+    permissions::udevadm(&["settle"]);
     for function in functions {
         let node = function.node();
         assert_eq!(permissions::owner(&node).0, fpga, "group of {node}");
