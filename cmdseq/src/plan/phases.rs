@@ -5,7 +5,9 @@
 //!
 //! In *stripes*, each block of a level is in a stripe of its own, so the streams of an instruction do not share a pseudo
 //! channel. A phase then has an instruction for each block of the next level. What one instruction reads and what it writes
-//! are in different halves of the stripes. In *areas*, blocks are consecutive, and a phase is one instruction.
+//! are in different halves of the stripes. In *areas*, blocks are consecutive, and a phase is one instruction. *Packed*, all
+//! blocks are in stripes and those of the levels between are consecutive: one instruction for each phase too, and the streams of
+//! the phase with the long blocks do not share a pseudo channel. That is faster for short blocks.
 
 use super::channels::Spread;
 use super::draft::Draft;
@@ -88,6 +90,8 @@ pub(super) enum Layout {
     Stripes {
         first: u32,
     },
+    /// Level 0 in stripes, the levels between consecutive.
+    Packed,
     /// Blocks of a cut vector in stripes that share pseudo channels.
     Shared {
         /// Blocks along each dimension.
@@ -132,15 +136,16 @@ pub(super) fn build(
         _ => None,
     };
     let striped = striped.unwrap_or(Layout::Stripes { first: 0 });
-    let layouts = match (&request.placement, factorisation.dimensions.len()) {
-        (Some(_), _) => vec![Layout::Areas],
-        (None, 1) => vec![striped],
-        (None, _) => vec![striped, Layout::Areas],
+    let one = |layout: Layout| {
+        Phases::new(request, capabilities, factorisation, way, &layout).map(|phases| phases.draft(factorisation, way))
     };
-    let one = |layout: &Layout| {
-        Phases::new(request, capabilities, factorisation, way, layout).map(|phases| phases.draft(factorisation, way))
-    };
-    possible(layouts.iter().map(one))
+    match (&request.placement, factorisation.dimensions.len()) {
+        (Some(_), _) => possible([one(Layout::Areas)]),
+        (None, 1) => possible([one(striped)]),
+        // Areas hold what stripes do not.
+        (None, _) => possible([one(striped), one(Layout::Packed)])
+            .or_else(|refusal| possible([one(Layout::Areas)]).map_err(|_| refusal)),
+    }
 }
 
 /// A vector in blocks that leave a pseudo channel for the parts, if all blocks would not.
@@ -198,15 +203,22 @@ impl<'a> Phases<'a> {
         let levels = Vec::new();
         let mut phases = Phases { request, dimensions, counts, parts, blocks, levels, result: all, is_in_place };
         match layout {
-            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, *first)?,
+            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, *first, false)?,
+            Layout::Packed => phases.place_in_stripes(capabilities, is_apart, 0, true)?,
             Layout::Shared { addresses, .. } => phases.place_at(addresses, capabilities.stripe_bytes(), is_apart),
             Layout::Areas => phases.place_in_areas(capabilities, way)?,
         }
         Ok(phases)
     }
 
-    /// Levels by turns in the lower and the upper halves.
-    fn place_in_stripes(&mut self, capabilities: &Capabilities, is_apart: bool, first: u32) -> Result<(), Refusal> {
+    /// Levels by turns in the lower and the upper halves; packed, those between in the first stripe.
+    fn place_in_stripes(
+        &mut self,
+        capabilities: &Capabilities,
+        is_apart: bool,
+        first: u32,
+        is_packed: bool,
+    ) -> Result<(), Refusal> {
         let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
         let most = first + self.dimensions.iter().map(|dimension| dimension.size).max().unwrap_or(1);
         if stripe.saturating_mul(most.into()) > capabilities.memory_bytes {
@@ -225,8 +237,14 @@ impl<'a> Phases<'a> {
             }
             Ok(Level { address, distance: stripe, is_striped: true })
         };
+        let mut above = 0;
         for (turn, bytes) in self.blocks.iter().enumerate() {
-            let level = place(turn, *bytes)?;
+            let level = if is_packed && turn > 0 {
+                Level { distance: *bytes, is_striped: false, ..place(turn, above)? }
+            } else {
+                place(turn, *bytes)?
+            };
+            above = *bytes;
             if turn == 0 {
                 self.result = if is_apart { place(0, *bytes)? } else { level };
             }
@@ -339,7 +357,7 @@ impl<'a> Phases<'a> {
     /// The blocks of the next level for which the phase along dimension `phase` has an instruction each.
     fn each(&self, phase: usize) -> u32 {
         match self.counts.get(phase + 1) {
-            Some(count) if self.levels[phase].is_striped => *count,
+            Some(count) if self.levels[phase + 1].is_striped => *count,
             _ => 1,
         }
     }
