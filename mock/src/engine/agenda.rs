@@ -1,11 +1,12 @@
 //! The queue of future events, in order of time: a bucket calendar.
 //!
-//! The near future is a heap of a few events. After it comes a year of buckets, each about as wide as two events are apart, in
-//! no order: a bucket is sorted only when its time comes. What is later than the year waits in no order either, and the next
-//! year is made of it. So an event is moved two or three times, however many there are.
+//! The near future is the bucket whose time has come, sorted, and a heap of the few events that were added to it since. After it
+//! comes a year of buckets, each about as wide as two events are apart, in no order. What is later than the year waits in no
+//! order either, and the next year is made of it. So an event is moved two or three times, however many there are, and many of
+//! one instant are sorted already.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// A moment of the fabric's time: picoseconds since the fabric was made.
 ///
@@ -34,7 +35,8 @@ const BUCKETS_MAX: usize = 1 << 16;
 pub struct Agenda<T> {
     /// The earliest entry. A sequencer that runs alone adds its next event and takes it at once: this needs no calendar.
     first: Option<Entry<T>>,
-    /// The others before `near_end`, or all others; empty only if there are no others.
+    /// The others before `near_end`, or all others: sorted, and those added since. Both are empty only if there are no others.
+    sorted: VecDeque<Entry<T>>,
     near: BinaryHeap<Entry<T>>,
     near_end: Option<Time>,
     /// With more entries than this, the heap is crowded.
@@ -56,6 +58,7 @@ impl<T> Default for Agenda<T> {
     fn default() -> Self {
         Agenda {
             first: None,
+            sorted: VecDeque::new(),
             near: BinaryHeap::new(),
             near_end: None,
             near_most: CROWD,
@@ -85,7 +88,12 @@ impl<T> Agenda<T> {
     /// Returns the time of the first entry.
     #[inline]
     pub fn next_at(&self) -> Option<Time> {
-        self.first.as_ref().or_else(|| self.near.peek()).map(|entry| entry.at)
+        let next = match (&self.first, self.sorted.front(), self.near.peek()) {
+            (Some(first), ..) => first,
+            (None, Some(sorted), Some(added)) => sorted.max(added),
+            (None, sorted, added) => sorted.or(added)?,
+        };
+        Some(next.at)
     }
 
     /// Removes and returns the first entry.
@@ -94,8 +102,12 @@ impl<T> Agenda<T> {
         if let Some(first) = self.first.take() {
             return Some((first.at, first.what));
         }
-        let entry = self.near.pop()?;
-        if self.near.is_empty() {
+        let is_added = match (self.sorted.front(), self.near.peek()) {
+            (Some(sorted), Some(added)) => sorted < added,
+            (sorted, _) => sorted.is_none(),
+        };
+        let entry = if is_added { self.near.pop() } else { self.sorted.pop_front() }?;
+        if self.sorted.is_empty() && self.near.is_empty() {
             self.refill();
         }
         Some((entry.at, entry.what))
@@ -103,7 +115,8 @@ impl<T> Agenda<T> {
 
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.near.len() + self.year.entries + self.far.len()
+        let near = usize::from(self.first.is_some()) + self.sorted.len() + self.near.len();
+        near + self.year.entries + self.far.len()
     }
 
     /// Returns whether there is no entry.
@@ -125,24 +138,27 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// Fills the empty heap: from the next bucket, or else from a new year.
+    /// Fills the empty near future: from the next bucket, or else from a new year.
     fn refill(&mut self) {
         if self.year.entries == 0 && self.far.len() >= FEW {
             self.begin_year();
         }
-        self.near_end = self.year.take_bucket(&mut self.near);
+        let mut bucket = std::mem::take(&mut self.sorted).into();
+        self.near_end = self.year.take_bucket(&mut bucket);
         if self.near_end.is_none() {
             // Few are left, or the bucket ends with time itself.
-            self.year.drain_into(&mut self.far);
-            self.near.extend(self.far.drain(..));
+            self.year.drain_into(&mut bucket);
+            bucket.append(&mut self.far);
         }
+        bucket.sort_unstable_by_key(Entry::key);
+        self.sorted = bucket.into();
         // A crowd of one instant stays one: it is laid out again only after it has doubled.
-        self.near_most = CROWD.max(2 * self.near.len());
+        self.near_most = CROWD.max(2 * self.sorted.len());
     }
 
     /// Lays out all entries again, in narrower buckets: a crowd has gathered in the heap.
     fn lay_out(&mut self) {
-        self.far.extend(self.near.drain());
+        self.far.extend(self.sorted.drain(..).chain(self.near.drain()));
         self.year.drain_into(&mut self.far);
         self.refill();
     }
@@ -210,17 +226,16 @@ impl<T> Year<T> {
         self.entries += 1;
     }
 
-    /// Moves the next bucket with entries to the empty heap, and returns its end, if there are both.
-    fn take_bucket(&mut self, heap: &mut BinaryHeap<Entry<T>>) -> Option<Time> {
+    /// Moves the next bucket with entries to `all`, which is empty, and returns its end, if there are both.
+    fn take_bucket(&mut self, all: &mut Vec<Entry<T>>) -> Option<Time> {
         if self.entries == 0 {
             return None;
         }
         let Span { begin, width, next, .. } = self.span;
         let place = next + self.buckets.get(next..)?.iter().position(|bucket| !bucket.is_empty())?;
-        // The memory of the empty heap is the bucket's from now on.
-        let bucket = std::mem::replace(&mut self.buckets[place], std::mem::take(heap).into_vec());
-        self.entries -= bucket.len();
-        *heap = bucket.into();
+        // The memory of the empty `all` is the bucket's from now on.
+        std::mem::swap(&mut self.buckets[place], all);
+        self.entries -= all.len();
         self.span.next = place + 1;
         begin.checked_add((place as Time + 1).checked_mul(1 << width)?)
     }

@@ -11,7 +11,7 @@ pub(crate) const FRAME: usize = 4 << 10;
 pub(crate) type Frame = Arc<[u8; FRAME]>;
 
 /// Frames of a table.
-pub(crate) const TABLE: usize = 512;
+pub(crate) const TABLE: usize = 128;
 
 /// Frames that follow each other; `None` was never written. Whoever changes a shared one gets a copy of its own.
 pub(crate) type Table = Arc<Vec<Option<Frame>>>;

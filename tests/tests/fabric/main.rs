@@ -14,5 +14,6 @@ mod generated_channels;
 mod intx;
 mod pipe;
 mod served_fabric;
+mod slow_accesses;
 mod slow_resets;
 mod virtual_time;
