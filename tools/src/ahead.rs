@@ -37,7 +37,7 @@ pub(crate) fn one_ahead<I: Send>(
                 }
             }
         };
-        thread::Builder::new().spawn_scoped(scope, prepares).map_err(|error| Failure::no_thread(&error))?;
+        thread::Builder::new().spawn_scoped(scope, prepares).map_err(Failure::no_thread)?;
         for outcome in prepared {
             let (item, buffer, bytes) = outcome?;
             take(&item, &buffer[..bytes])?;

@@ -159,7 +159,7 @@ impl Failure {
     }
 
     /// The system refuses a thread.
-    pub(crate) fn no_thread(error: &io::Error) -> Self {
+    pub(crate) fn no_thread(error: io::Error) -> Self {
         Failure::new(Exit::Failed, format!("cannot start a thread: {error}"))
     }
 

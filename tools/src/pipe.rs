@@ -53,7 +53,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     match (from, to) {
         (Some(from), Some(to)) => thread::scope(|scope| {
             let writing = thread::Builder::new().spawn_scoped(scope, || from.write());
-            let writing = writing.map_err(|error| Failure::no_thread(&error))?;
+            let writing = writing.map_err(Failure::no_thread)?;
             let read = to.read();
             // A reader that fails breaks the pipe: its reason comes first.
             let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -130,3 +130,19 @@ fn a_dragonfly_takes_two_phases() {
     assert_eq!(barrier.algorithm, Algorithm::TwoLevel);
     assert_eq!(barrier.predicted.arrival_ps, 400_000 + 60_000 + 400_000);
 }
+
+#[test]
+fn short_blocks_are_packed_between_the_phases_of_a_grid() {
+    let most = |collective: Collective, (groups, size): (u32, u32), bytes: u64| {
+        let plan = plan(&request(collective, groups * size, bytes, None), &dragonfly(groups, size)).unwrap();
+        plan.set.programs.iter().map(|program| program.instructions.len()).max().unwrap()
+    };
+    for shape in [(8, 8), (4, 8)] {
+        for collective in [Collective::Scatter, Collective::Gather, Collective::Allgather, Collective::ReduceScatter] {
+            assert_eq!(most(collective, shape, 1 << 10), 2, "{collective} on {shape:?}");
+            // Long ones are in stripes: an instruction for each rank of a row.
+            assert_eq!(most(collective, shape, 1 << 18), 1 + shape.1 as usize, "{collective} on {shape:?}");
+        }
+        assert_eq!(most(Collective::Allreduce, shape, 1 << 16), 4, "{shape:?}");
+    }
+}

@@ -107,7 +107,7 @@ pub(crate) fn all(
     };
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut runs = thread::scope(|scope| -> Result<Vec<_>> {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, work).map_err(|error| Failure::no_thread(&error));
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).map_err(Failure::no_thread);
         let threads = (0..threads).map(start).collect::<Result<Vec<_>>>()?;
         let joined = threads.into_iter().map(|thread| thread.join());
         Ok(joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect())
