@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use fpga_hal::endpoint::Endpoint;
-
-use crate::altered::Alteration;
+use fpga_hal::endpoint::{Endpoint, Interposer};
 
 /// Offset of a mock card's MSI-X capability.
 const MSIX: u16 = 0x80;
@@ -15,13 +13,13 @@ const VENDOR_ID: u8 = 0x09;
 /// A mock card whose MSI-X capability reads as a vendor-specific one.
 pub struct WithoutMsix(pub Arc<dyn Endpoint>);
 
-impl Alteration for WithoutMsix {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for WithoutMsix {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.0
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card().config_read(offset, data);
+        self.behind().config_read(offset, data);
         if let Some(id) = MSIX.checked_sub(offset).and_then(|at| data.get_mut(usize::from(at))) {
             assert_eq!(std::mem::replace(id, VENDOR_ID), MSIX_ID, "the capability is here");
         }

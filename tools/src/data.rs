@@ -47,25 +47,26 @@ static WORDS: LazyLock<[u64; RUN as usize]> = LazyLock::new(|| std::array::from_
 /// copy: three multiplications of 64 bits for each word would take longer than moving the data.
 pub(crate) fn pattern(seed: u64, rank: u32, offset: u64, mut data: &mut [u8]) {
     let first = mix(seed ^ mix(u64::from(rank)));
+    let addend = |index: u64| at(first, index / RUN);
+    let words = |index: u64| &WORDS[(index % RUN) as usize..];
+    let word = |index: u64| words(index)[0].wrapping_add(addend(index)).to_le_bytes();
     let (mut index, skip) = (offset / 8, (offset % 8) as usize);
     if skip != 0 {
         let (head, rest) = data.split_at_mut(data.len().min(8 - skip));
-        let word = WORDS[(index % RUN) as usize].wrapping_add(at(first, index / RUN));
-        head.copy_from_slice(&word.to_le_bytes()[skip..][..head.len()]);
+        head.copy_from_slice(&word(index)[skip..][..head.len()]);
         (data, index) = (rest, index + 1);
     }
-    while !data.is_empty() {
-        let (addend, words) = (at(first, index / RUN), &WORDS[(index % RUN) as usize..]);
-        let (run, rest) = data.split_at_mut(data.len().min(8 * words.len()));
-        let (places, tail) = run.as_chunks_mut();
-        for (place, word) in places.iter_mut().zip(words) {
+    let (places, tail) = data.as_chunks_mut();
+    let mut rest = places;
+    while !rest.is_empty() {
+        let (addend, words) = (addend(index), words(index));
+        let (run, after) = rest.split_at_mut(rest.len().min(words.len()));
+        for (place, word) in run.iter_mut().zip(words) {
             *place = word.wrapping_add(addend).to_le_bytes();
         }
-        if let Some(word) = words.get(places.len()) {
-            tail.copy_from_slice(&word.wrapping_add(addend).to_le_bytes()[..tail.len()]);
-        }
-        (data, index) = (rest, index + places.len() as u64);
+        (rest, index) = (after, index + run.len() as u64);
     }
+    tail.copy_from_slice(&word(index)[..tail.len()]);
 }
 
 /// Returns word `index` of the splitmix64 sequence that begins with the state `first`.

@@ -203,8 +203,8 @@ impl<'a> Phases<'a> {
         let levels = Vec::new();
         let mut phases = Phases { request, dimensions, counts, parts, blocks, levels, result: all, is_in_place };
         match layout {
-            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, *first, false)?,
-            Layout::Packed => phases.place_in_stripes(capabilities, is_apart, 0, true)?,
+            Layout::Stripes { first } => phases.place_in_stripes(capabilities, is_apart, *first, layout)?,
+            Layout::Packed => phases.place_in_stripes(capabilities, is_apart, 0, layout)?,
             Layout::Shared { addresses, .. } => phases.place_at(addresses, capabilities.stripe_bytes(), is_apart),
             Layout::Areas => phases.place_in_areas(capabilities, way)?,
         }
@@ -217,7 +217,7 @@ impl<'a> Phases<'a> {
         capabilities: &Capabilities,
         is_apart: bool,
         first: u32,
-        is_packed: bool,
+        layout: &Layout,
     ) -> Result<(), Refusal> {
         let (half, stripe) = (capabilities.stripe_half_bytes, capabilities.stripe_bytes());
         let most = first + self.dimensions.iter().map(|dimension| dimension.size).max().unwrap_or(1);
@@ -237,14 +237,13 @@ impl<'a> Phases<'a> {
             }
             Ok(Level { address, distance: stripe, is_striped: true })
         };
-        let mut above = 0;
         for (turn, bytes) in self.blocks.iter().enumerate() {
-            let level = if is_packed && turn > 0 {
-                Level { distance: *bytes, is_striped: false, ..place(turn, above)? }
-            } else {
-                place(turn, *bytes)?
+            let level = match turn.checked_sub(1) {
+                Some(above) if *layout == Layout::Packed => {
+                    Level { distance: *bytes, is_striped: false, ..place(turn, self.blocks[above])? }
+                }
+                _ => place(turn, *bytes)?,
             };
-            above = *bytes;
             if turn == 0 {
                 self.result = if is_apart { place(0, *bytes)? } else { level };
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cmdseq::{AddressSpace, Completion, Instruction, Status};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, Interposer, InterruptPort, ResetKind};
 use fpga_hal::{BarIndex, Iova};
 
 use fpga_fake::{BLOCK, Fake};
@@ -331,22 +331,14 @@ impl Hostile {
     }
 }
 
-impl Endpoint for Hostile {
-    fn layout(&self) -> Layout {
-        self.fake.layout()
+impl Interposer for Hostile {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.fake
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
         *self.ports.lock().unwrap() = Some((Arc::clone(&dma), Arc::clone(&interrupts)));
         self.fake.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.fake.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.fake.config_write(offset, data);
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {

@@ -4,10 +4,12 @@
 //! every bus: in this process, or behind a vfio-user socket. Accesses return no errors, as on PCIe: a read that no register
 //! answers returns all-ones, and such a write is dropped.
 
+mod interposer;
 pub(crate) mod intx;
 pub(crate) mod msix;
 
 pub use fpga_pci::BarLayout;
+pub use interposer::Interposer;
 
 use std::sync::Arc;
 

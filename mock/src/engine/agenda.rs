@@ -88,11 +88,8 @@ impl<T> Agenda<T> {
     /// Returns the time of the first entry.
     #[inline]
     pub fn next_at(&self) -> Option<Time> {
-        let next = match (&self.first, self.sorted.front(), self.near.peek()) {
-            (Some(first), ..) => first,
-            (None, Some(sorted), Some(added)) => sorted.max(added),
-            (None, sorted, added) => sorted.or(added)?,
-        };
+        // The earliest entry is the greatest, and no entry is less than any.
+        let next = self.first.as_ref().or_else(|| self.sorted.front().max(self.near.peek()))?;
         Some(next.at)
     }
 
@@ -102,10 +99,7 @@ impl<T> Agenda<T> {
         if let Some(first) = self.first.take() {
             return Some((first.at, first.what));
         }
-        let is_added = match (self.sorted.front(), self.near.peek()) {
-            (Some(sorted), Some(added)) => sorted < added,
-            (sorted, _) => sorted.is_none(),
-        };
+        let is_added = self.near.peek() > self.sorted.front();
         let entry = if is_added { self.near.pop() } else { self.sorted.pop_front() }?;
         if self.sorted.is_empty() && self.near.is_empty() {
             self.refill();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_hal::{BarIndex, Iova, SharedMemory};
+use fpga_hal::Iova;
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, Interposer, InterruptPort};
 
 use crate::net::noise::Dice;
 
@@ -26,43 +26,15 @@ impl LateDma {
     }
 }
 
-impl Endpoint for LateDma {
-    fn layout(&self) -> Layout {
-        self.card.layout()
+impl Interposer for LateDma {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
         let requests = self.requests.get_or_init(|| start(&self.card, self.seed, self.longest));
         let port = Port { bus: dma, requests: Arc::clone(requests) };
         self.card.attach(Arc::new(port), interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.card.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
-    }
-
-    fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
-        self.card.bar_memory(bar)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{Endpoint, Interposer};
 
 /// A card whose accesses are passed on, or only counted while [`Recorder::hold`] is in force. The last doorbell held back
 /// is rung by [`Recorder::release`], so that what was submitted completes.
@@ -53,21 +53,9 @@ impl Recorder {
     }
 }
 
-impl Endpoint for Recorder {
-    fn layout(&self) -> Layout {
-        self.card.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.card.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
+impl Interposer for Recorder {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
@@ -83,13 +71,5 @@ impl Endpoint for Recorder {
         if let Ok(value) = data.try_into() {
             self.last.store(offset << 32 | u64::from(u32::from_le_bytes(value)), Ordering::Relaxed);
         }
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
     }
 }

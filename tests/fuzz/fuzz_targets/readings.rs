@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use fpga_driver::readings::Readings;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Domain, Endpoint, in_process};
 use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
@@ -22,21 +22,9 @@ struct Misread {
     answers: Mutex<Vec<Option<u32>>>,
 }
 
-impl Endpoint for Misread {
-    fn layout(&self) -> Layout {
-        self.card.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.card.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
+impl Interposer for Misread {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
@@ -48,18 +36,6 @@ impl Endpoint for Misread {
                 data[..low].copy_from_slice(&answer[..low]);
             }
         }
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.card.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
     }
 }
 

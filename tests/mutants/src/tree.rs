@@ -93,7 +93,11 @@ pub fn build(tree: &Path, mutants: &[&Mutant]) -> Result<Switches> {
         for error in &built.errors {
             for (file, first, last) in places(error) {
                 let Some((file, _)) = by_file.get_key_value(&file) else { continue };
-                let ids = near(&fs::read_to_string(tree.join(file))?, first, last);
+                let text = fs::read_to_string(tree.join(file))?;
+                let mut ids = near(&text, first, last);
+                if ids.is_empty() && is_missing_arm(error) {
+                    ids = deleted_arms(&text, error, last);
+                }
                 if !ids.is_empty() {
                     dirty.insert(file);
                 }
@@ -110,9 +114,8 @@ pub fn build(tree: &Path, mutants: &[&Mutant]) -> Result<Switches> {
 
 /// Files and lines, first to last, that an error names.
 fn places(error: &Value) -> Vec<(String, usize, usize)> {
-    // E0004, arms that are missing: its help names the last arm, which has the switch.
-    let is_missing_arm = error["code"]["code"] == "E0004";
-    let spans: Vec<&Value> = match is_missing_arm {
+    // Its help names the last arm, which has the switch most often.
+    let spans: Vec<&Value> = match is_missing_arm(error) {
         true => error["children"]
             .as_array()
             .into_iter()
@@ -126,6 +129,19 @@ fn places(error: &Value) -> Vec<(String, usize, usize)> {
         Some((span["file_name"].as_str()?.to_owned(), line("line_start")?, line("line_end")?))
     };
     spans.iter().filter_map(place).collect()
+}
+
+fn is_missing_arm(error: &Value) -> bool {
+    error["code"]["code"] == "E0004"
+}
+
+/// The switches of all deleted arms from the `match` that lacks one up to line `last`.
+fn deleted_arms(text: &str, error: &Value, last: usize) -> Vec<u32> {
+    let spans = error["spans"].as_array().into_iter().flatten();
+    let lines = spans.filter(|span| span["is_primary"] == true).filter_map(|span| span["line_start"].as_u64());
+    let Some(first) = lines.min() else { return Vec::new() };
+    let arms = text.lines().take(last).skip(first as usize).filter_map(|line| line.split_once("!crate::mutants::on("));
+    arms.filter_map(|(_, rest)| rest.split("u32").next()?.parse().ok()).collect()
 }
 
 /// The switches at lines of a file, or else those of the closest of the three lines before: a value stands after its switch.

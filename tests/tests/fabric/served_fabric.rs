@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Interposer, InterruptPort};
 use fpga_hal::{Endpoint, Iova};
 use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
 use fpga_regs::bits::{self, Errors};
 use fpga_regs::sequencer::{self, queue};
-use fpga_tests::altered::{Alteration, Altered};
 use fpga_tests::raw_host::RawHost;
 
 const KIB: u64 = 1 << 10;
@@ -176,8 +175,8 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    fn new(card: Arc<dyn Endpoint>) -> Arc<Altered<Self>> {
-        Arc::new(Altered(Unanswered { card, asked: Arc::default() }))
+    fn new(card: Arc<dyn Endpoint>) -> Arc<Self> {
+        Arc::new(Unanswered { card, asked: Arc::default() })
     }
 
     /// Waits until the card has asked.
@@ -211,8 +210,8 @@ impl DmaPort for Port {
     }
 }
 
-impl Alteration for Unanswered {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for Unanswered {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -252,11 +251,11 @@ fn a_transfer_that_fails_late_fails_its_card_and_no_other() {
         Instruction::copy(Operand::host(offender.address()), Operand::host(offender.address() + MIB / 2), KIB),
     ] {
         offender.push(&unanswered);
-        silent.0.await_request();
+        silent.await_request();
         thread::scope(|scope| {
             let neighbours = scope.spawn(|| together(&mut others));
             thread::sleep(Duration::from_millis(20));
-            silent.0.fail();
+            silent.fail();
             assert_eq!(neighbours.join().unwrap(), before);
         });
         assert_eq!(offender.wait().status, Status::HostReadFault);
@@ -264,8 +263,8 @@ fn a_transfer_that_fails_late_fails_its_card_and_no_other() {
     // Instructions that cannot be fetched: the sequencer halts, and the others go on.
     offender.start();
     offender.write_queue(queue::SUBMISSION_TAIL, (KIB / 64) as u32);
-    silent.0.await_request();
-    silent.0.fail();
+    silent.await_request();
+    silent.fail();
     assert_eq!(together(&mut others), before);
     assert_eq!(offender.read(sequencer::ERROR), Errors::FETCH_FAULT.bits());
     assert_eq!(offender.read(sequencer::STATUS) & bits::Status::HALTED.bits(), bits::Status::HALTED.bits());

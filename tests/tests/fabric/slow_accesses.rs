@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use fpga_driver::{Cluster, Error, Execution};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Domain, Endpoint, in_process};
 use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::run::plan_all;
@@ -19,25 +19,9 @@ struct Slow {
     is_due: AtomicBool,
 }
 
-impl Endpoint for Slow {
-    fn layout(&self) -> Layout {
-        self.card.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.card.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
+impl Interposer for Slow {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
@@ -45,14 +29,6 @@ impl Endpoint for Slow {
         if self.is_due.swap(false, Ordering::Relaxed) {
             thread::sleep(LIMIT + Duration::from_millis(100));
         }
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
     }
 }
 

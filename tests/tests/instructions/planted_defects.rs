@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use cmdseq::{Completion, Instruction, Status, completion, instruction};
 use fpga_driver::{Card, Error};
-use fpga_hal::endpoint::Endpoint;
+use fpga_hal::endpoint::{Endpoint, Interposer};
 use fpga_hal::memory::barrier;
 use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Window, in_process};
 use fpga_mock::{Fabric, Hardware, Profile};
 use fpga_regs::bits;
 use fpga_regs::sequencer::{self, queue};
-use fpga_tests::altered::{Alteration, Altered};
 
 const BLOCK: u64 = 0x1000;
 const DEPTH: u32 = 4;
@@ -221,8 +220,8 @@ fn a_card_with_posted_writes_shows_every_defect() {
 /// A card whose STATUS is answered on the way, so that the driver's read-back pushes nothing.
 struct WithoutReadBack(Arc<dyn Endpoint>);
 
-impl Alteration for WithoutReadBack {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for WithoutReadBack {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.0
     }
 
@@ -230,7 +229,7 @@ impl Alteration for WithoutReadBack {
         if bar.index() == 0 && offset == BLOCK + u64::from(sequencer::STATUS) {
             return data.copy_from_slice(&bits::Status::READY.bits().to_le_bytes());
         }
-        self.card().bar_read(bar, offset, data);
+        self.behind().bar_read(bar, offset, data);
     }
 }
 
@@ -238,7 +237,7 @@ impl Alteration for WithoutReadBack {
 fn abort_and_go_on(hardware: Hardware, has_read_back: bool) -> Result<(), Error> {
     let fabric = Fabric::new(Profile { hardware, ..Profile::optweb(2) }).expect("a fabric");
     let card = fabric.endpoint(0);
-    let card = if has_read_back { card } else { Arc::new(Altered(WithoutReadBack(card))) };
+    let card = if has_read_back { card } else { Arc::new(WithoutReadBack(card)) };
     let mut card = Card::open(attach(card))?;
     for _ in 0..3 {
         card.queue_mut().submit(Instruction::nop())?.abandon();

@@ -14,10 +14,10 @@ use cmdseq::routing::{
 use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::routed::{Error, Network, Transform, Transformed};
 use fpga_driver::{Cluster, Error as CardError};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Domain, Endpoint, Function, in_process};
 use fpga_mock::{Fabric, Fault, Hardware, Profile};
 use fpga_regs::{fft, router};
-use fpga_tests::altered::{Alteration, Altered};
 use fpga_tests::dice::{Dice, seed};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
@@ -148,8 +148,8 @@ struct WrongWord {
     is_wrong: Arc<AtomicBool>,
 }
 
-impl Alteration for WrongWord {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for WrongWord {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -169,7 +169,7 @@ fn a_failure_in_the_middle_leaves_the_old_tables_in_force() {
     let function = |node: u32| -> Function {
         let card = fabric.endpoint(node);
         let card = match node {
-            5 => Arc::new(Altered(WrongWord { card, is_wrong: Arc::clone(&is_wrong) })) as Arc<dyn Endpoint>,
+            5 => Arc::new(WrongWord { card, is_wrong: Arc::clone(&is_wrong) }) as Arc<dyn Endpoint>,
             _ => card,
         };
         in_process::attach(card, &domain, &format!("card {node}")).unwrap()

@@ -27,7 +27,6 @@ use fpga_driver::{Bound, Card, Cluster, Execution, Token};
 use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Function, PciAddress, in_process, vfio};
 use fpga_mock::{Fabric, Profile};
-use fpga_tests::altered::Altered;
 use fpga_tests::bus_times;
 use fpga_tests::conformance::{Bus, CASES, Seen};
 use fpga_tests::run::plan_all;
@@ -231,8 +230,7 @@ fn hold(addresses: &[PciAddress]) -> Outcome<()> {
 fn serve(folder: &Path) -> Outcome<()> {
     let fabric = Fabric::new(Profile::optweb(u32::try_from(CARDS)?))?;
     let _clock = fabric.start_clock().ok_or("no thread for the fabric's clock")?;
-    let serve =
-        |(node, name)| Server::bind(folder.join(name), Arc::new(Altered(WithoutMsix(fabric.endpoint(node)))))?.spawn();
+    let serve = |(node, name)| Server::bind(folder.join(name), Arc::new(WithoutMsix(fabric.endpoint(node))))?.spawn();
     let names = (0..CARDS).map(|node| format!("{node}.sock"));
     let _serving = (0..).zip(names).map(serve).collect::<Result<Vec<_>, _>>()?;
     loop {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cmdseq::plan::Collective;
 use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::Card;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaTag, Endpoint, Interposer};
 use fpga_hal::{BarIndex, Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 use fpga_regs::sequencer::queue;
@@ -57,13 +57,9 @@ struct Watched {
     accesses: Arc<Accesses>,
 }
 
-impl Endpoint for Watched {
-    fn layout(&self) -> Layout {
-        self.card.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.card.attach(dma, interrupts);
+impl Interposer for Watched {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) {
@@ -89,10 +85,6 @@ impl Endpoint for Watched {
             _ => &self.accesses.others,
         };
         count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
     }
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {

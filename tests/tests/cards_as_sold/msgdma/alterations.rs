@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::msgdma::{Completion, Engine, Error};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Endpoint};
-use fpga_tests::altered::{Alteration, Altered};
 
 use super::raw::BLOCK;
 use super::{Pac, attach};
@@ -16,8 +16,8 @@ struct Reads {
     values: Vec<(u64, u32)>,
 }
 
-impl Alteration for Reads {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for Reads {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -33,7 +33,7 @@ impl Alteration for Reads {
 
 fn opened(values: &[(u64, u32)], completion: Completion) -> Result<(), Error> {
     let pac = Pac::new();
-    let card = Altered(Reads { card: pac.endpoint(), values: values.to_vec() });
+    let card = Reads { card: pac.endpoint(), values: values.to_vec() };
     let mut engine = Engine::open(attach(Arc::new(card)), completion)?;
     engine.write(5, &[7; 100])?;
     let mut back = [0; 100];

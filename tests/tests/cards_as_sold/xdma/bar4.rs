@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Card, Error, Feed, State, xdma};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Domain, Endpoint, in_process};
 use fpga_mock::Shell;
 use fpga_mock::xdma::Shape;
@@ -82,21 +82,9 @@ fn words_arrive_before_their_doorbells_whatever_the_bus_does() {
 /// A card whose host forgets to read words back: reads of the rings never reach the card.
 struct Forgetful(Arc<dyn Endpoint>);
 
-impl Endpoint for Forgetful {
-    fn layout(&self) -> Layout {
-        self.0.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.0.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.0.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.0.config_write(offset, data);
+impl Interposer for Forgetful {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.0
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
@@ -104,18 +92,6 @@ impl Endpoint for Forgetful {
             true => data.fill(0),
             false => self.0.bar_read(bar, offset, data),
         }
-    }
-
-    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        self.0.bar_write(bar, offset, data);
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.0.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.0.dma_complete(tag, result);
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::xdma::{Completion, Direction, Engine, Error, Piece};
+use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Endpoint};
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_regs::xdma::Status;
-use fpga_tests::altered::{Alteration, Altered};
 
 use super::registers::Raw;
 use super::{MEMORY, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
@@ -274,8 +274,8 @@ struct Reads {
     values: Vec<(u64, u32)>,
 }
 
-impl Alteration for Reads {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for Reads {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -290,7 +290,7 @@ impl Alteration for Reads {
 }
 
 fn altered(cards: &XdmaCards, values: &[(u64, u32)]) -> Result<Engine, Error> {
-    let card = Altered(Reads { card: cards.endpoint(0), values: values.to_vec() });
+    let card = Reads { card: cards.endpoint(0), values: values.to_vec() };
     let mut engine = Engine::open(attach(Arc::new(card)), Completion::Poll)?;
     engine.set_timeout(PATIENCE);
     Ok(engine)

@@ -6,12 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use fpga_driver::channel::{Error, Network};
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, InterruptPort};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Interposer, InterruptPort};
 use fpga_hal::{BarIndex, Endpoint, Function, Iova};
 use fpga_mock::ChannelCards;
 use fpga_mock::circus::Profile;
 use fpga_regs::channel::{self as registers, end, slot};
-use fpga_tests::altered::{Alteration, Altered};
 
 use super::{PATIENCE, attach, cards, functions, read, settings};
 
@@ -66,8 +65,8 @@ impl InterruptPort for ObservedPorts {
     }
 }
 
-impl Alteration for Observed {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for Observed {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -92,7 +91,7 @@ fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<AtomicU64>) {
     let count = Arc::new(AtomicU64::new(0));
     let observe = |node| {
         let observed = Observed { card: cards.endpoint(node), interrupts: Arc::clone(&count), lie };
-        Arc::new(Altered(observed)) as Arc<dyn Endpoint>
+        Arc::new(observed) as Arc<dyn Endpoint>
     };
     (attach((0..cards.nodes()).map(observe)), count)
 }
@@ -101,7 +100,7 @@ fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<AtomicU64>) {
 fn data_paths_read_no_register() {
     let cards = cards(&Profile::complete(), 2, 1);
     let reads = Arc::new(AtomicU64::new(0));
-    let observe = |node| Arc::new(Altered(Counted { card: cards.endpoint(node), reads: Arc::clone(&reads) })) as Arc<_>;
+    let observe = |node| Arc::new(Counted { card: cards.endpoint(node), reads: Arc::clone(&reads) }) as Arc<_>;
     let mut network = Network::open(attach((0..2).map(observe).collect::<Vec<Arc<dyn Endpoint>>>())).unwrap();
     network.load().unwrap();
     let mut reader = network.reader(1, settings(0, 4, 256)).unwrap();
@@ -121,8 +120,8 @@ struct Counted {
     reads: Arc<AtomicU64>,
 }
 
-impl Alteration for Counted {
-    fn card(&self) -> &dyn Endpoint {
+impl Interposer for Counted {
+    fn behind(&self) -> &dyn Endpoint {
         &*self.card
     }
 
@@ -301,16 +300,17 @@ fn a_bus_that_refuses_dma_stops_the_end() {
             DmaProgress::Done(Err(DmaFault::Unmapped { iova }))
         }
     }
-    impl Alteration for Refusing {
-        fn card(&self) -> &dyn Endpoint {
+    impl Interposer for Refusing {
+        fn behind(&self) -> &dyn Endpoint {
             &*self.0
         }
+
         fn attach(&self, _: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
             self.0.attach(Arc::new(Ports), interrupts);
         }
     }
     let cards = cards_of_two();
-    let refusing = |node| Arc::new(Altered(Refusing(cards.endpoint(node)))) as Arc<dyn Endpoint>;
+    let refusing = |node| Arc::new(Refusing(cards.endpoint(node))) as Arc<dyn Endpoint>;
     let mut network = Network::open(attach((0..2).map(refusing))).unwrap();
     network.load().unwrap();
     let mut writer = network.writer(0, 1, settings(0, 4, 4)).unwrap();
