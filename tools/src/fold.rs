@@ -123,6 +123,14 @@ const fn f64_bits(value: f64) -> u64 {
     if value.is_nan() { 0x7ff8 << 48 } else { value.to_bits() }
 }
 
+const F64_FRACTION_BITS: i32 = 52;
+const F64_BIAS: i32 = 1023;
+
+/// Returns 2^`exponent`, which is a normal number. `powi` multiplies, and this is done for every element.
+const fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + F64_BIAS) as u64) << F64_FRACTION_BITS)
+}
+
 /// A 16-bit floating-point format.
 #[derive(Clone, Copy)]
 struct Format {
@@ -144,7 +152,7 @@ impl Format {
         let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
         let (exponent, fraction) =
             (bits >> self.fraction_bits & self.exponents(), bits & ((1 << self.fraction_bits) - 1));
-        let unit = |exponent: i32| 2_f64.powi(self.least + exponent - self.fraction_bits);
+        let unit = |exponent: i32| power_of_two(self.least + exponent - self.fraction_bits);
         match exponent {
             0 => sign * f64::from(fraction) * unit(0),
             all if all == self.exponents() => {
@@ -164,12 +172,10 @@ impl Format {
             return infinity | 1 << (self.fraction_bits - 1);
         }
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
-        let mut exponent = self.least;
-        while value.is_finite() && value.abs() >= 2_f64.powi(exponent + 1) {
-            exponent += 1;
-        }
+        // That of an f32, or of infinity.
+        let exponent = ((value.abs().to_bits() >> F64_FRACTION_BITS) as i32 - F64_BIAS).clamp(self.least, 128);
         // Rounding up to the next power of two carries into the exponent.
-        let units = (value.abs() / 2_f64.powi(exponent - self.fraction_bits)).round_ties_even();
+        let units = (value.abs() / power_of_two(exponent - self.fraction_bits)).round_ties_even();
         let bits = f64::from((exponent - self.least) << self.fraction_bits) + units;
         sign | if bits < f64::from(infinity) { bits as u16 } else { infinity }
     }

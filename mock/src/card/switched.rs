@@ -15,6 +15,9 @@ pub(crate) struct Switches {
     pub(crate) due: Option<Time>,
     /// Cards whose call has begun.
     pub(crate) waiting: Vec<usize>,
+    /// Cards whose call waits until others have begun theirs, and those of them for which this may now be so.
+    pub(crate) held: Vec<usize>,
+    pub(crate) released: Vec<usize>,
 }
 
 impl Switches {
@@ -22,7 +25,7 @@ impl Switches {
     pub(crate) fn of(profile: &Profile, cards: &[Card]) -> Option<Self> {
         let Topology::Switched(shape) = profile.topology else { return None };
         let network = Network::new(profile.switch.as_ref()?, shape).ok()?;
-        let mut switches = Switches { network, due: None, waiting: Vec::new() };
+        let mut switches = Switches { network, due: None, waiting: Vec::new(), held: Vec::new(), released: Vec::new() };
         cards.iter().for_each(|card| switches.join(card));
         Some(switches)
     }

@@ -12,7 +12,7 @@ impl Core {
             switches.due = None;
         }
         switches.network.run_until(now);
-        let mut ended = Vec::new();
+        let (mut ended, released) = (Vec::new(), std::mem::take(&mut switches.released));
         let network = &mut switches.network;
         switches.waiting.retain(|card| match network.take_ended(*card as u32) {
             Some(one) => {
@@ -24,6 +24,11 @@ impl Core {
         for (card, one) in ended {
             if !self.cards[card].is_frozen {
                 self.on(card).switched_ended(LaneId::first(card), one.sent, &one.output);
+            }
+        }
+        for card in released {
+            if !self.cards[card].is_frozen {
+                self.on(card).data_at_network(LaneId::first(card));
             }
         }
         self.env.wake_switches();

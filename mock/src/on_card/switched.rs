@@ -21,6 +21,7 @@ struct Task {
     place: (u32, u32),
     given: Vec<Range>,
     got: Vec<Range>,
+    members: Members,
 }
 
 impl OnCard<'_> {
@@ -48,13 +49,18 @@ impl OnCard<'_> {
         let stripe_bytes = 2 * self.env.profile.stripe_half_bytes();
         let context = Context { rank, ranks, stripe_bytes, tables: &self.card.tables };
         let [given, got] = given_and_got(instruction, &context).ok()?;
-        Some(Task { call: *call, place: (rank, ranks), given, got })
+        Some(Task { call: *call, place: (rank, ranks), given, got, members: membership.members.clone() })
     }
 
     /// The first beats from memory are at the switch.
     pub(crate) fn data_at_network(&mut self, at: LaneId) {
-        let Some(Task { call, place, given, .. }) = self.switched(at) else { return };
+        let Some(Task { call, place, given, members, .. }) = self.switched(at) else { return };
         let card = &*self.card;
+        if let Some(switches) = &mut self.env.switches
+            && switches.network.is_far_ahead(card.node, call.context, &members)
+        {
+            return switches.held.push(at.card);
+        }
         let mut input = Vec::with_capacity(given.iter().map(|range| range.bytes as usize).sum());
         for range in given {
             if let Err(error) = card.memory.append_to(range.address, range.bytes, &mut input) {
@@ -66,6 +72,7 @@ impl OnCard<'_> {
         let Some(switches) = &mut self.env.switches else { return };
         switches.network.begin(now, call, node, place, &input);
         switches.waiting.push(at.card);
+        switches.released.append(&mut switches.held);
         if let Some(running) = self.running_mut(at) {
             running.bytes = input.len() as u64;
         }
@@ -102,7 +109,10 @@ impl OnCard<'_> {
         let now = self.env.now;
         let members = self.card.communicators.all().into_iter().find(|(known, _)| known.index() == id.index());
         let Some(switches) = &mut self.env.switches else { return };
-        switches.waiting.retain(|waiting| *waiting != self.card.node as usize);
+        switches.released.append(&mut switches.held);
+        for cards in [&mut switches.waiting, &mut switches.released] {
+            cards.retain(|card| *card != self.card.node as usize);
+        }
         switches.network.cancel(self.card.node);
         if let Some((id, members)) = members {
             switches.network.end_calls(now, id, &members);

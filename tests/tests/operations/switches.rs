@@ -238,6 +238,63 @@ fn calls_on_one_communicator_are_told_apart() {
     }
 }
 
+/// The results of a call come to a card before it has begun the call: they wait for it there.
+#[test]
+fn results_wait_for_a_late_card() {
+    // More calls than a card may be ahead.
+    const CALLS: u64 = 20;
+    for shape in ["3x2x1", "fat:8", "2x2x2"] {
+        for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
+            let ranks = Profile::mpi_fpga_of(shape).unwrap().nodes;
+            for form in forms(shape, collective, ranks as usize) {
+                let (_fabric, mut cluster) = open(shape);
+                let nodes = cluster.capabilities().nodes;
+                let root = nodes as u16 - 1;
+                let one = |give, take| match collective {
+                    Collective::Broadcast => Instruction::broadcast(root, give, take, 600),
+                    Collective::Scatter => Instruction::scatter(root, give, take, 600),
+                    _ => Instruction::gather(root, give, take, 600),
+                };
+                // The takers come last.
+                let takes_at_root = collective == Collective::Gather;
+                let order = if takes_at_root { (0..nodes).collect::<Vec<_>>() } else { (0..nodes).rev().collect() };
+                let mut tokens = Vec::new();
+                for node in order {
+                    let queue = cluster.card_mut(node as usize).queue_mut();
+                    for number in 0..CALLS {
+                        let (give, take) = (Operand::card(0), Operand::card((1 + number) << 16));
+                        let fill = Instruction::fill(give, 8 << 10, number << 8 | u64::from(node));
+                        let call = one(give, take).with_flags(form.flag());
+                        tokens.extend([fill, call].map(|one| (node, queue.submit(one).unwrap())));
+                    }
+                }
+                for (node, token) in tokens {
+                    cluster
+                        .card_mut(node as usize)
+                        .wait(&token, SECONDS)
+                        .unwrap_or_else(|error| panic!("{shape} {collective:?} {form:?}: {error}"));
+                }
+                for number in 0..CALLS {
+                    let mut found = vec![0; 600 * nodes as usize];
+                    let takers = if takes_at_root { nodes - 1..nodes } else { 0..nodes - 1 };
+                    for node in takers {
+                        let givers: Vec<u32> = if takes_at_root { (0..nodes).collect() } else { vec![nodes - 1] };
+                        let found = &mut found[..600 * givers.len()];
+                        cluster.card_mut(node as usize).read_memory((1 + number) << 16, found).unwrap();
+                        for (block, giver) in found.chunks(600).zip(givers) {
+                            let expected = (number << 8 | u64::from(giver)).to_le_bytes();
+                            assert!(
+                                block.chunks(8).all(|word| word == expected),
+                                "{shape} {collective:?} {form:?} call {number}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// One card never joins a call: the others are aborted, and what they gave is in no later result.
 #[test]
 fn what_an_aborted_call_left_is_in_no_later_result() {

@@ -16,6 +16,10 @@ use crate::proto::mpi_fpga::message::Message;
 use crate::proto::mpi_fpga::network::Network;
 use crate::proto::mpi_fpga::switch::{Members, Node};
 
+/// A rank begins so many calls on a communicator before another rank has begun the first of them, and no more. A collective may
+/// wait for all ranks, so no program relies on more; and what waits at switches and cards for a late rank has an end.
+const CALLS_AHEAD: u16 = 16;
+
 /// What a call gave on one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -37,6 +41,12 @@ impl Network {
     /// Returns the number of calls that `node` has begun on a communicator in its present era.
     pub(crate) fn begun(&self, node: u32, id: ContextId) -> u32 {
         self.numbers.get(&(node, id.index() as u8)).map_or(0, |number| number & 0xffff)
+    }
+
+    /// Whether the next call of `node` on a communicator of `members` has to wait for the calls of another one.
+    pub(crate) fn is_far_ahead(&self, node: u32, id: ContextId, members: &[u32]) -> bool {
+        let ahead = |other: &u32| (self.begun(node, id) as u16).wrapping_sub(self.begun(*other, id) as u16);
+        members.iter().any(|other| (CALLS_AHEAD..1 << 15).contains(&ahead(other)))
     }
 
     /// Gives the switch of a card its communicator table.
@@ -76,6 +86,9 @@ impl Network {
         let entry = id.index() as u8;
         let Some(number) = self.numbers.remove(&(node, entry)) else { return };
         let leader = leader_of(number);
+        if let Node::Host(host) = self.world.get_mut(self.hosts[node as usize]) {
+            host.forget(entry, leader);
+        }
         if self.numbers.iter().any(|((_, used), number)| *used == entry && leader_of(*number) == leader) {
             return;
         }

@@ -1,13 +1,13 @@
 //! A processor: gives its data to the DMA engine in phits, and takes the result.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use cmdseq::switch::Call;
 
 use crate::engine::{ComponentId, Context, Time};
 use crate::net::flit::{FLIT_BYTES, Flit, train};
 use crate::net::serial::Transmitter;
-use crate::proto::mpi_fpga::header::{Packet, processor_header};
+use crate::proto::mpi_fpga::header::{Packet, era_of, leader_of, processor_header};
 use crate::proto::mpi_fpga::message::Message;
 
 /// What a processor has to do in a call.
@@ -19,6 +19,20 @@ struct Task {
     output: Vec<u8>,
     /// Chunks that have not arrived.
     missing: u32,
+}
+
+impl Task {
+    /// Takes a part of the result.
+    fn take(&mut self, packet: &Packet) {
+        let bytes = self.call.bytes as usize;
+        let place = self.call.place(packet.head.chunk.index);
+        let Some(block) = usize::from(packet.head.chunk.block).checked_sub(self.first_block) else { return };
+        let to = self.output.get_mut(block * bytes + place.start..block * bytes + place.end);
+        if let (Some(to), Some(from)) = (to, packet.payload.get(..place.len())) {
+            to.copy_from_slice(from);
+            self.missing = self.missing.saturating_sub(1);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -35,6 +49,8 @@ pub(crate) struct Host {
     wakes_at: Option<Time>,
     partial: Vec<u8>,
     task: Option<Task>,
+    /// Results of calls that have not begun here, by entry of the communicator and number of the call.
+    early: BTreeMap<(u8, u32), Vec<Packet>>,
     /// When the call ended here.
     pub(crate) ended: Option<Time>,
     /// When the data had left the processor.
@@ -60,6 +76,7 @@ impl Host {
             phits: VecDeque::new(),
             partial: Vec::new(),
             task: None,
+            early: BTreeMap::new(),
             ended: None,
             sent: None,
             held_back: 0,
@@ -76,13 +93,25 @@ impl Host {
             let bytes = [&processor_header(&call, number)[..], input].concat();
             self.phits.extend(train(&bytes));
         }
-        self.task = Some(Task {
+        let mut task = Task {
             first_block: outputs.start as usize,
             output: vec![0; blocks * call.bytes as usize],
             missing: blocks as u32 * call.chunks(),
             call,
             number,
-        });
+        };
+        let entry = call.context.index() as u8;
+        self.early.remove(&(entry, number)).unwrap_or_default().iter().for_each(|packet| task.take(packet));
+        // What was for calls that ended without this processor has no taker.
+        let is_later =
+            |other: u32| era_of(other) == era_of(number) && (other as u16).wrapping_sub(number as u16) < 1 << 15;
+        self.early.retain(|(of, other), _| *of != entry || leader_of(*other) != leader_of(number) || is_later(*other));
+        self.task = Some(task);
+    }
+
+    /// Forgets what has come for calls of the communicator of an entry.
+    pub(crate) fn forget(&mut self, entry: u8, leader: u16) {
+        self.early.retain(|(of, number), _| *of != entry || leader_of(*number) != leader);
     }
 
     /// Ends the call without a result. What has left the processor goes on.
@@ -102,7 +131,7 @@ impl Host {
 
     pub(crate) fn receive(&mut self, message: Message, context: &mut Context<'_, Message>) {
         match message {
-            Message::Flit { flit, .. } => self.arrive(&flit, context.now()),
+            Message::Flit { flit, .. } => self.arrive(&flit),
             Message::Credit { phits, .. } => {
                 self.credits += phits;
                 self.send(context);
@@ -146,7 +175,7 @@ impl Host {
         }
     }
 
-    fn arrive(&mut self, flit: &Flit, _: Time) {
+    fn arrive(&mut self, flit: &Flit) {
         if flit.is_head {
             self.partial.clear();
         }
@@ -155,14 +184,10 @@ impl Host {
             return;
         }
         let Some(packet) = Packet::read(&self.partial) else { return };
-        let Some(task) = self.task.as_mut().filter(|task| task.number == packet.head.number) else { return };
-        let bytes = task.call.bytes as usize;
-        let place = task.call.place(packet.head.chunk.index);
-        let Some(block) = usize::from(packet.head.chunk.block).checked_sub(task.first_block) else { return };
-        let to = task.output.get_mut(block * bytes + place.start..block * bytes + place.end);
-        if let (Some(to), Some(from)) = (to, packet.payload.get(..place.len())) {
-            to.copy_from_slice(from);
-            task.missing = task.missing.saturating_sub(1);
+        let (entry, number) = (packet.head.context, packet.head.number);
+        match &mut self.task {
+            Some(task) if (task.call.context.index() as u8, task.number) == (entry, number) => task.take(&packet),
+            _ => self.early.entry((entry, number)).or_default().push(packet),
         }
     }
 }
