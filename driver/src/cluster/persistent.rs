@@ -375,13 +375,17 @@ impl Cluster {
             return Err(Error::argument("number of launches in flight", 0, "at least one to finish"));
         }
         let cards = self.all_mut();
-        if prepared.ranks.iter().any(|rank| cards.get(rank.card).is_none_or(|card| !card.has(&rank.resident))) {
-            prepared.forget();
-            return Err(Error::Stale { what: "prepared schedule" });
-        }
+        let is_stale =
+            prepared.ranks.iter().any(|rank| cards.get(rank.card).is_none_or(|card| !card.has(&rank.resident)));
+        let stale = is_stale.then_some(Error::Stale { what: "prepared schedule" });
         let deadline = Deadline::after(timeout);
         if !self.is_alone() {
+            prepared.not_launched = prepared.not_launched.take().or(stale);
             return self.finish_together(prepared, deadline);
+        }
+        if let Some(stale) = stale {
+            prepared.forget();
+            return Err(stale);
         }
         let begin = self.moment();
         let ran = ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline);
@@ -456,7 +460,9 @@ impl Cluster {
     /// Abandons all launches in flight and aborts them on the cards.
     fn give_up_all(&mut self, prepared: &mut Prepared) -> Result<()> {
         prepared.forget();
-        let indices: Vec<usize> = prepared.ranks.iter().map(|rank| rank.card).collect();
+        // What another cluster has prepared may be on more cards.
+        let indices = prepared.ranks.iter().map(|rank| rank.card).filter(|index| *index < self.cards.len());
+        let indices: Vec<usize> = indices.collect();
         self.abort(indices)
     }
 

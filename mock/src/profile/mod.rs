@@ -35,6 +35,14 @@ pub enum ProfileError {
         /// Largest number of cards.
         most: u32,
     },
+    /// Too few groups, or too few cards in each: they would be fully connected.
+    #[error("invalid Dragonfly of {groups} x {size} cards (a Dragonfly has 2 groups or more, of 2 cards or more)")]
+    Dragonfly {
+        /// Requested groups.
+        groups: u32,
+        /// Requested cards of a group.
+        size: u32,
+    },
     /// The cards have too few links.
     #[error("too few links: {groups} groups of {size} cards need {needed} links per card, a card has {ports}")]
     Links {
@@ -253,7 +261,10 @@ impl Profile {
             Topology::Dragonfly { groups } => {
                 let size = self.nodes.checked_div(groups).unwrap_or(0);
                 let needed = groups.saturating_add(size).saturating_sub(2);
-                if groups < 2 || size < 2 || needed > PORTS_MAX {
+                if groups < 2 || size < 2 {
+                    return Err(ProfileError::Dragonfly { groups, size });
+                }
+                if needed > PORTS_MAX {
                     return Err(ProfileError::Links { groups, size, needed, ports: PORTS_MAX });
                 }
                 Ok(())
@@ -398,8 +409,10 @@ mod tests {
         assert!(Profile::optweb(1).check().is_err());
         assert!(Profile::optweb(65).check().is_err());
         assert!(Profile::optweb_dragonfly(22, 44).check().is_ok());
-        assert!(Profile::optweb_dragonfly(22, 45).check().is_err());
-        assert!(Profile::optweb_dragonfly(0, 4).check().is_err());
+        assert!(matches!(Profile::optweb_dragonfly(22, 45).check(), Err(ProfileError::Links { needed: 65, .. })));
+        for (groups, size) in [(0, 4), (1, 4), (4, 1)] {
+            assert!(matches!(Profile::optweb_dragonfly(groups, size).check(), Err(ProfileError::Dragonfly { .. })));
+        }
         assert!(Profile { lanes: 64, ..Profile::optweb(4) }.check().is_ok());
         assert!(Profile { lanes: 65, ..Profile::optweb(4) }.check().is_err());
         assert!(Profile { lanes: 0, ..Profile::optweb(4) }.check().is_err());

@@ -222,3 +222,20 @@ fn memory_that_cannot_be_corrected_fails_whatever_reads_it() {
     cluster.card_mut(2).read_memory(4096, &mut data).unwrap();
     assert_eq!(data, [0; 64]);
 }
+
+/// The rank that the others wait for may have lost nothing itself.
+#[test]
+fn a_timeout_names_what_other_ranks_lost() {
+    let (fabric, mut cluster) = open(Profile::optweb(CARDS));
+    let (plan, _) = plan_of(&cluster, "allgather", 64 << 10);
+    for (from, to) in [(2, 3), (0, 1)] {
+        fabric.plant(Fault::Garble { from, to, after: 0 });
+    }
+    let error = cluster.execute(&plan.set, &Execution { timeout: WAIT, ..Execution::default() }).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Timeout { rank: Some(0), .. }), "{text}");
+    for rank in [1, 3] {
+        assert!(text.contains(&format!("; rank {rank} reports errors Errors(LINK_ERROR)")), "{text}");
+    }
+    assert!(!text.contains("rank 0 reports") && !text.contains("rank 2 reports"), "{text}");
+}

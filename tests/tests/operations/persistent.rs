@@ -289,6 +289,20 @@ fn one_sided_launches_are_in_flight_together_only_if_nothing_of_them_can_meet() 
     }
 }
 
+/// Their places in the rings are free once they have ended.
+#[test]
+fn launches_dropped_in_flight_leave_the_rings() {
+    let (_fabric, mut cluster) = run::open(Profile::optweb(2));
+    let depth = cluster.cards()[0].queue().depth();
+    for _ in 0..2 * depth {
+        let mut one = prepared(&mut cluster);
+        cluster.launch(&mut one).unwrap();
+    }
+    let mut last = prepared(&mut cluster);
+    cluster.launch(&mut last).unwrap();
+    cluster.finish(&mut last, TIMEOUT).unwrap();
+}
+
 #[test]
 fn slots_come_back_and_what_is_gone_is_stale() {
     let (_fabric, mut cluster) = run::open(Profile::optweb(2));

@@ -3,12 +3,15 @@
 
 use std::time::{Duration, Instant};
 
+use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Plan, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError};
-use fpga_mock::{Fabric, Profile};
+use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared};
+use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::threads::{self, Thread};
 use fpga_tests::{pattern, run};
+
+const SECONDS: Duration = Duration::from_secs(20);
 
 fn fabric(nodes: u32) -> Fabric {
     Fabric::new(Profile::optweb(nodes)).unwrap()
@@ -209,6 +212,94 @@ fn a_card_that_fails_is_named_by_all_and_all_go_on() {
             }
             other => panic!("rank {rank}: {other}"),
         }
+    }
+}
+
+/// An allreduce that is stored on the cards, with its input.
+fn prepared(cluster: &mut Cluster) -> (Plan, Prepared) {
+    let group = (0..cluster.capabilities().nodes).collect();
+    let plan = plan_of(cluster, &Request { group, ..request(Collective::Allreduce, 4096) });
+    let prepared = cluster.prepare(&Schedule::of(&plan)).unwrap();
+    (plan, prepared)
+}
+
+#[test]
+fn launches_end_together() {
+    let fabric = fabric(4);
+    let found = threads::clusters(&fabric, |cluster, rank| {
+        let (plan, mut prepared) = prepared(cluster);
+        cluster.write_input(&plan.set, rank, 0, &input(&plan, rank)).unwrap();
+        for _ in 0..3 {
+            cluster.launch(&mut prepared).unwrap();
+        }
+        let times = [(); 3].map(|()| cluster.finish(&mut prepared, SECONDS).unwrap());
+        assert!(matches!(cluster.finish(&mut prepared, SECONDS), Err(Error::BadArgument { .. })));
+        let mut output = vec![0; 4096];
+        cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
+        (times, output)
+    });
+    let words = |rank: u32| {
+        let mut data = vec![0; 4096];
+        pattern::fill(1, rank, 0, &mut data);
+        data.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<u32>>()
+    };
+    let of_ranks: Vec<Vec<u32>> = (0..4).map(words).collect();
+    let sum = |at: usize| of_ranks.iter().fold(0_u32, |sum, words| sum.wrapping_add(words[at]));
+    let expected: Vec<u8> = (0..1024).flat_map(|at| sum(at).to_le_bytes()).collect();
+    for (times, output) in &found {
+        assert_eq!(times, &found[0].0, "all ranks are told the same");
+        assert!(times.iter().all(|times| times.t1_cycles > 0 && times.t1_cycles <= times.t2_cycles), "{times:?}");
+        assert!(*output == expected);
+    }
+}
+
+/// Whatever kept a rank from launching, all are told by `finish`, and what is prepared anew runs.
+#[test]
+fn a_launch_that_fails_is_named_by_all() {
+    let fabric = fabric(3);
+    let errors = threads::clusters(&fabric, |cluster, rank| {
+        let (_, mut first) = prepared(cluster);
+        if rank == 1 {
+            // In the place of the program.
+            let slots = cluster.capabilities().resident_programs;
+            (0..slots).for_each(|slot| drop(cluster.card_mut(0).store(slot, [Instruction::nop()]).unwrap()));
+        }
+        cluster.launch(&mut first).unwrap();
+        let error = cluster.finish(&mut first, SECONDS).unwrap_err();
+        drop(first);
+        let (_, mut anew) = prepared(cluster);
+        cluster.launch(&mut anew).unwrap();
+        cluster.finish(&mut anew, SECONDS).unwrap();
+        error
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        match error {
+            Error::Stale { .. } if rank == 1 => {}
+            Error::Peer { rank: 1, kind: PeerFailure::Failed, .. } if rank != 1 => {}
+            other => panic!("rank {rank}: {other}"),
+        }
+    }
+}
+
+/// After a timeout the launch goes on, and may be waited for again.
+#[test]
+fn a_launch_that_is_late_is_named_by_all() {
+    let fabric = fabric(3);
+    let errors = threads::clusters(&fabric, |cluster, rank| {
+        let (_, mut prepared) = prepared(cluster);
+        if rank == 0 {
+            fabric.plant(Fault::Freeze { node: 2, when: When::Now });
+        }
+        cluster.launch(&mut prepared).unwrap();
+        let late = |cluster: &mut Cluster, prepared: &mut Prepared| {
+            cluster.finish(prepared, Duration::from_millis(500)).unwrap_err().to_string()
+        };
+        let errors = [(); 2].map(|()| late(cluster, &mut prepared));
+        assert_eq!(prepared.in_flight(), 1);
+        errors
+    });
+    for error in errors.iter().flatten() {
+        assert!(error.contains(" for rank 2 (mock 2) to complete its launched program"), "{error}");
     }
 }
 
