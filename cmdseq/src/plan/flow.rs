@@ -13,11 +13,43 @@ use crate::cost::{Bound, Moment};
 struct Resource {
     mbps: u64,
     bound: Bound,
-    /// Streams that pass; one that passes twice stands here twice.
-    streams: Vec<u32>,
+    /// Streams that pass, and how many times each does.
+    streams: Vec<(u32, u32)>,
     /// Rate of the streams that it limits; [`u64::MAX`] if it limits none.
     level: u64,
     is_touched: bool,
+    /// The stream that was the last to name it, and the place among the passes where it does.
+    named: (u32, u32),
+}
+
+/// No stream has this number.
+const NEVER_NAMED: (u32, u32) = (u32::MAX, 0);
+
+/// The lowest levels on the way of a stream. Resources ask for them at each change: they are kept, not looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slowest {
+    level: u64,
+    /// The resource of that level.
+    at: u32,
+    /// The lowest level of the other resources.
+    next: u64,
+}
+
+impl Slowest {
+    const NONE: Slowest = Slowest { level: u64::MAX, at: u32::MAX, next: u64::MAX };
+
+    /// These, and one more resource of `level`.
+    fn and(self, at: u32, level: u64) -> Self {
+        if level < self.level {
+            return Slowest { level, at, next: self.level };
+        }
+        Slowest { next: self.next.min(level), ..self }
+    }
+
+    /// What the stream can have elsewhere than at resource `id`.
+    fn elsewhere(self, id: u32) -> u64 {
+        if self.at == id { self.next } else { self.level }
+    }
 }
 
 #[derive(Debug)]
@@ -25,6 +57,7 @@ struct Stream {
     start: Moment,
     /// Resources that it passes: a range of [`Flows::passes`].
     passes: (u32, u32),
+    slowest: Slowest,
     /// Bits times 10^6 still to go as of `since`: what one Mb/s moves in a picosecond is one.
     work: u128,
     rate: u64,
@@ -42,13 +75,14 @@ pub(super) struct Flows {
     resources: Vec<Resource>,
     used: usize,
     streams: Vec<Stream>,
-    passes: Vec<u32>,
+    /// Resources, and how many times each is passed.
+    passes: Vec<(u32, u32)>,
     /// Resources whose level may be out of date.
     touched: VecDeque<u32>,
     /// Streams whose rate may be.
     changed: Vec<u32>,
-    /// What streams can have elsewhere, while a level is worked out.
-    offers: Vec<u64>,
+    /// What streams can have elsewhere, and how many times each passes, while a level is worked out.
+    offers: Vec<(u64, u32)>,
     pass: u32,
     now: u64,
     starts: BinaryHeap<Reverse<(u64, u32)>>,
@@ -78,12 +112,12 @@ impl Flows {
         match self.resources.get_mut(number) {
             Some(resource) => {
                 (resource.mbps, resource.bound, resource.is_touched) = (mbps, bound, false);
-                resource.level = u64::MAX;
+                (resource.level, resource.named) = (u64::MAX, NEVER_NAMED);
                 resource.streams.clear();
             }
             None => {
                 let (streams, level) = (Vec::new(), u64::MAX);
-                self.resources.push(Resource { mbps, bound, streams, level, is_touched: false });
+                self.resources.push(Resource { mbps, bound, streams, level, is_touched: false, named: NEVER_NAMED });
             }
         }
         number as u32
@@ -92,12 +126,21 @@ impl Flows {
     /// A stream of `bytes` over all of `passes`, from `start` on or from now on if that is past; its number.
     pub(super) fn stream(&mut self, start: Moment, bytes: u64, passes: impl IntoIterator<Item = u32>) -> usize {
         let start = start.later(self.now.saturating_sub(start.ps));
-        let from = self.passes.len() as u32;
-        self.passes.extend(passes);
-        self.starts.push(Reverse((start.ps, self.streams.len() as u32)));
+        let (from, number) = (self.passes.len() as u32, self.streams.len() as u32);
+        for id in passes {
+            let named = &mut self.resources[id as usize].named;
+            if named.0 == number {
+                self.passes[named.1 as usize].1 += 1;
+            } else {
+                *named = (number, self.passes.len() as u32);
+                self.passes.push((id, 1));
+            }
+        }
+        self.starts.push(Reverse((start.ps, number)));
         self.streams.push(Stream {
             start,
             passes: (from, self.passes.len() as u32),
+            slowest: Slowest::NONE,
             work: u128::from(bytes) * 8_000_000,
             rate: 0,
             limit: Bound::Latency,
@@ -106,7 +149,7 @@ impl Flows {
             visited: 0,
             end: None,
         });
-        self.streams.len() - 1
+        number as usize
     }
 
     /// When stream `number` has ended. Before that, and over what has no rate, the end of time; also of a number that is
@@ -160,10 +203,11 @@ impl Flows {
 
     fn begin(&mut self, number: u32) {
         for place in self.passes(number) {
-            let id = self.passes[place];
-            self.resources[id as usize].streams.push(number);
+            let (id, times) = self.passes[place];
+            self.resources[id as usize].streams.push((number, times));
             self.touch(id);
         }
+        self.streams[number as usize].slowest = self.slowest(number);
         self.changed.push(number);
     }
 
@@ -172,9 +216,9 @@ impl Flows {
         let stream = &mut self.streams[number as usize];
         stream.end = Some(stream.start);
         for place in self.passes(number) {
-            let id = self.passes[place];
+            let (id, _) = self.passes[place];
             let streams = &mut self.resources[id as usize].streams;
-            if let Some(place) = streams.iter().position(|other| *other == number) {
+            if let Some(place) = streams.iter().position(|(other, _)| *other == number) {
                 streams.swap_remove(place);
             }
             self.touch(id);
@@ -214,35 +258,67 @@ impl Flows {
             return;
         }
         for index in 0..self.resources[id as usize].streams.len() {
-            let number = self.resources[id as usize].streams[index];
-            self.changed.push(number);
-            for place in self.passes(number) {
-                let other = self.passes[place];
-                // Above its own level, no resource cares what a stream can have elsewhere.
-                if other != id && level.min(old) < self.resources[other as usize].level {
-                    self.touch(other);
-                }
+            let (number, _) = self.resources[id as usize].streams[index];
+            let before = self.streams[number as usize].slowest;
+            // Slower elsewhere, before and after: none of the others sees a change.
+            if before.at != id && level.min(old) > before.next {
+                continue;
+            }
+            let after = self.slowest(number);
+            self.streams[number as usize].slowest = after;
+            if before.level != after.level {
+                self.changed.push(number);
+            }
+            self.touch_others(number, before, after);
+        }
+    }
+
+    /// Touches the resources for which the change from `before` to `after` matters: above its own level, none cares what a
+    /// stream can have elsewhere.
+    fn touch_others(&mut self, number: u32, before: Slowest, after: Slowest) {
+        if before.level == after.level && before.at == after.at {
+            if before.next.min(after.next) < self.resources[after.at as usize].level && before.next != after.next {
+                self.touch(after.at);
+            }
+            return;
+        }
+        for place in self.passes(number) {
+            let (other, _) = self.passes[place];
+            let (before, after) = (before.elsewhere(other), after.elsewhere(other));
+            if before != after && before.min(after) < self.resources[other as usize].level {
+                self.touch(other);
             }
         }
+    }
+
+    /// The lowest levels on the way of stream `number`.
+    fn slowest(&self, number: u32) -> Slowest {
+        let passes = self.passes[self.passes(number)].iter();
+        passes.fold(Slowest::NONE, |slowest, (id, _)| slowest.and(*id, self.resources[*id as usize].level))
     }
 
     /// The level of resource `id` while the others keep theirs: the equal share of what is left by streams that are slower
     /// elsewhere.
     fn level(&mut self, id: u32) -> u64 {
         let mut offers = std::mem::take(&mut self.offers);
-        let elsewhere = |number: &u32| {
-            let others = self.passes[self.passes(*number)].iter().filter(|other| **other != id);
-            others.map(|other| self.resources[*other as usize].level).min().unwrap_or(u64::MAX)
-        };
         let Resource { mbps, streams, .. } = &self.resources[id as usize];
         offers.clear();
-        offers.extend(streams.iter().map(elsewhere));
+        offers.extend(
+            streams.iter().map(|(number, times)| (self.streams[*number as usize].slowest.elsewhere(id), *times)),
+        );
         let (mut left, mut level) = (*mbps, u64::MAX);
-        while !offers.is_empty() {
-            let (share, sharing) = (left / offers.len() as u64, offers.len());
-            left -= offers.iter().filter(|offer| **offer < share).sum::<u64>();
-            offers.retain(|offer| *offer >= share);
-            if offers.len() == sharing {
+        let mut sharing: u64 = offers.iter().map(|(_, times)| u64::from(*times)).sum();
+        while sharing > 0 {
+            let (share, before) = (left / sharing, sharing);
+            offers.retain(|(offer, times)| {
+                let is_slower = *offer < share;
+                if is_slower {
+                    left -= offer * u64::from(*times);
+                    sharing -= u64::from(*times);
+                }
+                !is_slower
+            });
+            if sharing == before {
                 level = share;
                 break;
             }
@@ -253,7 +329,7 @@ impl Flows {
 
     fn adjust(&mut self, number: u32, now: u64) {
         let level = |place: usize| {
-            let resource = &self.resources[self.passes[place] as usize];
+            let resource = &self.resources[self.passes[place].0 as usize];
             (resource.level, resource.bound)
         };
         let slowest = self.passes(number).map(level).min_by_key(|(level, _)| *level);
@@ -274,6 +350,9 @@ impl Flows {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Ends of streams of these starts and bytes over one pseudo channel of 8 Gb/s and a link of 6.
@@ -310,5 +389,75 @@ mod tests {
         let (never, at_once) = (flows.stream(Moment::default(), 1, [none]), flows.stream(Moment::default(), 0, [some]));
         flows.run();
         assert_eq!((flows.end(never).ps, flows.end(at_once).ps), (u64::MAX, 0));
+    }
+
+    /// Resources, and streams of these starts, bytes and passes.
+    fn shared() -> impl Strategy<Value = (Vec<u64>, Vec<(u64, u64, Vec<usize>)>)> {
+        (1..7usize).prop_flat_map(|count| {
+            let passes = vec(0..count, 1..6);
+            (vec(1..50u64, count), vec((0..40_000_000u64, 0..5000u64, passes), 1..9))
+        })
+    }
+
+    /// Rates of streams over `passes`: the resources that give least stop their streams, then the next ones of those that are left.
+    fn filled(mbps: &[u64], passes: &[&[usize]]) -> Vec<u64> {
+        let mut rates = vec![None; passes.len()];
+        loop {
+            let share = |resource: usize| {
+                let times = |stream: usize| passes[stream].iter().filter(|pass| **pass == resource).count() as u64;
+                let taken = |stream: usize| rates[stream].map(|rate: u64| rate * times(stream));
+                let left = mbps[resource] - (0..passes.len()).filter_map(taken).sum::<u64>();
+                let moving = (0..passes.len()).filter(|stream| rates[*stream].is_none()).map(times).sum::<u64>();
+                left.checked_div(moving)
+            };
+            let shares: Vec<Option<u64>> = (0..mbps.len()).map(share).collect();
+            let Some(least) = shares.iter().copied().flatten().min() else { break };
+            for (rate, passes) in rates.iter_mut().zip(passes) {
+                if rate.is_none() && passes.iter().any(|pass| shares[*pass] == Some(least)) {
+                    *rate = Some(least);
+                }
+            }
+        }
+        rates.into_iter().flatten().collect()
+    }
+
+    /// When each stream ends: all rates are worked out anew whenever a stream starts or ends.
+    fn stepped(mbps: &[u64], streams: &[(u64, u64, Vec<usize>)]) -> Vec<u64> {
+        let mut left: Vec<u64> = streams.iter().map(|(_, bytes, _)| bytes * 8_000_000).collect();
+        let mut ends = vec![None; streams.len()];
+        let mut now = streams.iter().map(|(start, ..)| *start).min().unwrap();
+        loop {
+            let moving: Vec<usize> =
+                (0..streams.len()).filter(|stream| streams[*stream].0 <= now && ends[*stream].is_none()).collect();
+            let passes: Vec<&[usize]> = moving.iter().map(|stream| &streams[*stream].2[..]).collect();
+            let rates = filled(mbps, &passes);
+            let stops = moving.iter().zip(&rates).filter(|(_, rate)| **rate > 0);
+            let stops = stops.map(|(stream, rate)| now + left[*stream].div_ceil(*rate));
+            let later = streams.iter().map(|(start, ..)| *start).filter(|start| *start > now);
+            let Some(next) = stops.chain(later).min() else { break };
+            for (stream, rate) in moving.into_iter().zip(rates) {
+                left[stream] = left[stream].saturating_sub(rate * (next - now));
+                if left[stream] == 0 && rate > 0 {
+                    ends[stream] = Some(next);
+                }
+            }
+            now = next;
+        }
+        ends.into_iter().map(|end| end.unwrap_or(u64::MAX)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn streams_end_as_if_all_rates_were_worked_out_anew((mbps, streams) in shared()) {
+            let mut flows = Flows::default();
+            let resources: Vec<u32> = mbps.iter().map(|mbps| flows.resource(*mbps, Bound::Link)).collect();
+            let add = |(start, bytes, passes): &(u64, u64, Vec<usize>)| {
+                flows.stream(Moment::default().later(*start), *bytes, passes.iter().map(|pass| resources[*pass]))
+            };
+            let numbers: Vec<usize> = streams.iter().map(add).collect();
+            flows.run();
+            let ends: Vec<u64> = numbers.into_iter().map(|number| flows.end(number).ps).collect();
+            prop_assert_eq!(ends, stepped(&mbps, &streams));
+        }
     }
 }
