@@ -391,8 +391,10 @@ mod tests {
         assert_eq!((flows.end(never).ps, flows.end(at_once).ps), (u64::MAX, 0));
     }
 
-    /// Resources, and streams of these starts, bytes and passes.
-    fn shared() -> impl Strategy<Value = (Vec<u64>, Vec<(u64, u64, Vec<usize>)>)> {
+    /// Start, bytes and passes of a stream.
+    type Shared = (u64, u64, Vec<usize>);
+
+    fn shared() -> impl Strategy<Value = (Vec<u64>, Vec<Shared>)> {
         (1..7usize).prop_flat_map(|count| {
             let passes = vec(0..count, 1..6);
             (vec(1..50u64, count), vec((0..40_000_000u64, 0..5000u64, passes), 1..9))
@@ -422,7 +424,7 @@ mod tests {
     }
 
     /// When each stream ends: all rates are worked out anew whenever a stream starts or ends.
-    fn stepped(mbps: &[u64], streams: &[(u64, u64, Vec<usize>)]) -> Vec<u64> {
+    fn stepped(mbps: &[u64], streams: &[Shared]) -> Vec<u64> {
         let mut left: Vec<u64> = streams.iter().map(|(_, bytes, _)| bytes * 8_000_000).collect();
         let mut ends = vec![None; streams.len()];
         let mut now = streams.iter().map(|(start, ..)| *start).min().unwrap();
@@ -451,7 +453,7 @@ mod tests {
         fn streams_end_as_if_all_rates_were_worked_out_anew((mbps, streams) in shared()) {
             let mut flows = Flows::default();
             let resources: Vec<u32> = mbps.iter().map(|mbps| flows.resource(*mbps, Bound::Link)).collect();
-            let add = |(start, bytes, passes): &(u64, u64, Vec<usize>)| {
+            let add = |(start, bytes, passes): &Shared| {
                 flows.stream(Moment::default().later(*start), *bytes, passes.iter().map(|pass| resources[*pass]))
             };
             let numbers: Vec<usize> = streams.iter().map(add).collect();

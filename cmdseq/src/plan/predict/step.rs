@@ -60,6 +60,11 @@ impl<'a> Part<'a> {
         Some((*nodes.get(self.membership?.own as usize)?, *nodes.get(rank as usize)?))
     }
 
+    /// Its rank in the communicator.
+    pub(super) fn own_rank(&self) -> u32 {
+        self.membership.map_or(0, |one| one.own)
+    }
+
     /// Rank of the programs of rank `rank` of the communicator.
     fn partner(&self, rank: u32) -> Option<usize> {
         self.membership?.program_rank(rank)
@@ -438,72 +443,92 @@ impl Step<'_> {
     /// Times that follow from the ends of the streams, in the order of `parts`: the end of time for those that wait for streams which
     /// have not ended.
     pub(super) fn times(&self, parts: &[Part<'_>], streams: &[Streams]) -> Vec<Times> {
-        let clock = self.clock;
-        let timing = &clock.model.timing;
-        let end = |stream: usize| self.flows.end(stream);
-        let mut times: Vec<Times> = parts.iter().map(|part| Times::at_once(clock.controls_out(part.issue))).collect();
+        let issued = |part: &Part<'_>| Times::at_once(self.clock.controls_out(part.issue));
+        let mut times: Vec<Times> = parts.iter().map(issued).collect();
         // When the last beat of each block is at the last link, by receiving part and place in its receives.
         let mut out: Vec<Vec<Option<Moment>>> =
             parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect();
         for ((part, streams), times) in parts.iter().zip(streams).zip(&mut times) {
             for (send, stream) in part.moved.sends.iter().zip(&streams.sends) {
-                times.t1 = times.t1.max(end(*stream));
                 if let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank) {
-                    out[place][receive] = Some(end(*stream).later(self.farther(part, send.peer_rank)));
+                    out[place][receive] = Some(self.out(part, send.peer_rank, *stream));
                 }
             }
-            if let Some(own) = streams.own {
-                if part.moved.sends.is_empty() {
-                    times.t1 = times.t1.max(end(own));
-                }
-                let counted = end(own).later(clock.own_ps());
-                if part.moved.own.is_some() {
-                    times.arrive(counted);
-                } else if part.moved.reduced.is_some_and(|reduced| reduced.own.is_some()) {
-                    times.t2 = times.t2.max(counted);
-                }
-            }
-            times.t2 = times.t2.max(times.t1);
+            self.departed(part, streams, times);
         }
-        for (place, part) in parts.iter().enumerate() {
-            let counted: Vec<Option<Moment>> = match part.moved.reduced {
-                Some(reduced) => {
-                    let folded = self.folded(part, &streams[place], &out[place], reduced.own.is_some());
-                    vec![Some(folded); part.moved.receives.len()]
-                }
-                None => (out[place].iter().enumerate())
-                    .map(|(receive, out)| Some(self.counted((*out)?, streams[place].drains.get(receive).copied())))
-                    .collect(),
-            };
-            for (receive, counted) in part.moved.receives.iter().zip(counted) {
-                let Some(counted) = counted else { continue };
-                times[place].arrive(counted);
-                if let Some(source) = self.place_of(part, receive.peer_rank) {
-                    let acknowledge =
-                        u64::from(timing.acknowledge_ps).saturating_add(self.farther(part, receive.peer_rank));
-                    times[source].t2 = times[source].t2.max(counted.later(acknowledge));
+        for (place, out) in out.iter().enumerate() {
+            let (part, streams) = (&parts[place], &streams[place]);
+            let folded = part.moved.reduced.map(|_| self.folded(part, streams, out));
+            for (receive, out) in out.iter().enumerate() {
+                let counted = folded.or_else(|| Some(self.counted((*out)?, streams, receive)));
+                if let Some(counted) = counted {
+                    let source = self.place_of(part, part.moved.receives[receive].peer_rank);
+                    self.count(part, receive, (place, source), counted, &mut times);
                 }
             }
         }
         times
     }
 
-    /// When a block is counted in of which the last beat is at the last link at `out`, and that goes to memory by stream `drain` if it
-    /// lies in the receive buffer meanwhile.
-    fn counted(&self, out: Moment, drain: Option<usize>) -> Moment {
-        match drain {
+    /// When the last beat of `stream` from `part` is at the last link to rank `peer`.
+    pub(super) fn out(&self, part: &Part<'_>, peer: u32, stream: usize) -> Moment {
+        self.flows.end(stream).later(self.farther(part, peer))
+    }
+
+    /// Adds what follows from the ends of what leaves `part`, and of its own stream.
+    pub(super) fn departed(&self, part: &Part<'_>, streams: &Streams, times: &mut Times) {
+        for stream in &streams.sends {
+            times.t1 = times.t1.max(self.flows.end(*stream));
+        }
+        if let Some(own) = streams.own {
+            if part.moved.sends.is_empty() {
+                times.t1 = times.t1.max(self.flows.end(own));
+            }
+            let counted = self.flows.end(own).later(self.clock.own_ps());
+            if part.moved.own.is_some() {
+                times.arrive(counted);
+            } else if part.moved.reduced.is_some_and(|reduced| reduced.own.is_some()) {
+                times.t2 = times.t2.max(counted);
+            }
+        }
+        times.t2 = times.t2.max(times.t1);
+    }
+
+    /// Adds what follows from the block of receive number `receive` of `part` being counted in: for the part, which is at the
+    /// first of these places, and for its source at the other.
+    pub(super) fn count(
+        &self,
+        part: &Part<'_>,
+        receive: usize,
+        (place, source): (usize, Option<usize>),
+        counted: Moment,
+        times: &mut [Times],
+    ) {
+        times[place].arrive(counted);
+        if let Some(source) = source {
+            let farther = self.farther(part, part.moved.receives[receive].peer_rank);
+            let acknowledge = u64::from(self.clock.model.timing.acknowledge_ps).saturating_add(farther);
+            times[source].t2 = times[source].t2.max(counted.later(acknowledge));
+        }
+    }
+
+    /// When the block of receive number `receive` is counted in of which the last beat is at the last link at `out`: it goes to
+    /// memory by a stream of its own if it lies in the receive buffer meanwhile.
+    pub(super) fn counted(&self, out: Moment, streams: &Streams, receive: usize) -> Moment {
+        match streams.drains.get(receive) {
             None => out.later(self.clock.model.timing.data_ps.into()),
             Some(drain) => {
                 let whole = out.later(self.clock.to_buffer_ps());
-                whole.max(self.flows.end(drain)).later(self.clock.past_buffer_ps())
+                whole.max(self.flows.end(*drain)).later(self.clock.past_buffer_ps())
             }
         }
     }
 
     /// When the fold of a part is counted.
-    fn folded(&self, part: &Part<'_>, streams: &Streams, out: &[Option<Moment>], has_own: bool) -> Moment {
-        let drain = streams.drains.first().copied();
-        let came = out.iter().flatten().map(|out| self.counted(*out, drain));
+    pub(super) fn folded(&self, part: &Part<'_>, streams: &Streams, out: &[Option<Moment>]) -> Moment {
+        // One stream, if any, empties the receive buffers of all contributions.
+        let came = out.iter().flatten().map(|out| self.counted(*out, streams, 0));
+        let has_own = part.moved.reduced.is_some_and(|reduced| reduced.own.is_some());
         let own = streams.own.filter(|_| has_own).map(|own| self.flows.end(own).later(self.clock.own_ps()));
         let last = came.chain(own).fold(Moment::default(), Moment::max);
         last.after(Bound::Reduce, self.clock.fold_ps(part.contributions()))

@@ -98,20 +98,46 @@ struct Meeting<'a> {
     has_ended: Vec<bool>,
     headers: Vec<Moment>,
     streams: Vec<Streams>,
-    /// By part, streams that leave it and that come to it, and have not ended.
-    leaving: Vec<usize>,
-    coming: Vec<usize>,
+    /// What is known of the times of each part.
+    times: Vec<Times>,
+    /// By part and place in its receives, the part that sends it.
+    sources: Vec<Vec<Option<usize>>>,
+    /// By part and place in its sends, the part that receives it, and the place in the receives of that.
+    targets: Vec<Vec<Option<(usize, usize)>>>,
+    /// By part and place in its receives, when the last beat was at the last link; `None` before, and once it is counted in.
+    out: Vec<Vec<Option<Moment>>>,
+    waits: Vec<Waits>,
     is_transfer: bool,
+}
+
+/// How much of everything a part waits for.
+#[derive(Default)]
+struct Waits {
+    /// Parts that send to it and are not issued.
+    sources: usize,
+    /// Parts that it sends to and are not issued.
+    targets: usize,
+    /// Streams that leave it or are its own.
+    leaving: usize,
+    /// Streams that come to it.
+    coming: usize,
+    /// Receives that are not counted in: its own, and those of what it sends.
+    uncounted: usize,
 }
 
 /// What a stream is for.
 #[derive(Clone)]
 enum Kind {
-    /// Data of one part to others of its step.
-    Sends { step: usize, from: usize, to: Vec<usize> },
-    /// Data within the card of a part.
-    Within { step: usize },
+    /// Data of one part to others of its step: to these, and these places in their receives.
+    Sends { step: usize, from: usize, to: Vec<(usize, usize)> },
+    /// A part's own data.
+    Own { step: usize, place: usize },
+    /// What empties the receive buffer of this receive of a part, or of all.
+    Drain { step: usize, place: usize, receive: usize },
 }
+
+/// Steps and places of parts that have ended.
+type Ended = BTreeSet<(usize, usize)>;
 
 struct Together<'a, F> {
     job: Job<'a>,
@@ -143,65 +169,47 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
                 let left =
                     |meeting: &Option<Meeting<'_>>| meeting.as_ref().is_some_and(|one| one.is_issued.contains(&true));
                 let Some(step) = self.meetings.iter().position(left) else { return };
-                self.end(step, true);
+                self.give_up(step);
                 continue;
             }
-            let mut steps = BTreeSet::new();
+            let mut ended = Ended::new();
             for stream in self.step.flows.take_ended() {
-                steps.extend(self.has_ended(stream as usize));
+                self.has_ended(stream as usize, &mut ended);
             }
-            steps.into_iter().for_each(|step| self.end(step, false));
+            self.end(ended);
         }
     }
 
     /// Issues the instruction at `place` of a step.
     fn issue(&mut self, step: usize, place: usize) {
-        let (job, of, cards) = (self.job, &self.order.steps[step], &self.cards);
-        let meeting = self.meetings[step].get_or_insert_with(|| Meeting::of(of, job, cards));
-        let (rank, index) = of[place];
-        meeting.parts[place].issue = self.issues.of(rank, index);
-        meeting.is_issued[place] = true;
-        let is_transfer = meeting.is_transfer;
+        let (rank, index) = self.order.steps[step][place];
+        let issue = self.issues.of(rank, index);
         self.order.missing[step] -= 1;
-        if is_transfer {
-            self.can_depart(step, place).into_iter().for_each(|place| self.depart(step, place));
-            self.drain(step, place);
-            if self.meetings[step].as_ref().is_some_and(|meeting| meeting.leaving[place] + meeting.coming[place] == 0) {
-                self.end(step, false);
-            }
-        }
-        self.begin_if_whole(step);
-    }
-
-    fn begin_if_whole(&mut self, step: usize) {
-        let Some(meeting) = self.meetings[step].as_mut().filter(|_| self.order.missing[step] == 0) else { return };
+        let of = &self.order.steps[step];
+        let meeting = self.meetings[step].get_or_insert_with(|| Meeting::of(of, self.job, &self.cards, &mut self.step));
+        meeting.parts[place].issue = issue;
+        meeting.is_issued[place] = true;
         if !meeting.is_transfer {
-            let times = self.alone.run(&meeting.parts);
-            self.meetings[step] = None;
-            (0..times.len()).for_each(|place| self.tell(step, place, &times[place]));
+            self.begin_if_whole(step);
             return;
         }
-        self.end(step, false);
+        meeting.times[place] = Times::at_once(self.step.clock.controls_out(issue));
+        let waits = &meeting.waits[place];
+        let has_ended = waits.leaving + waits.uncounted == 0;
+        let (departing, filled) = meeting.issued(place);
+        departing.into_iter().for_each(|place| self.depart(step, place));
+        filled.into_iter().for_each(|(place, receive)| self.drain(step, place, receive));
+        if has_ended {
+            self.end(Ended::from([(step, place)]));
+        }
     }
 
-    /// Which parts can begin to send, now that the instruction at `place` is issued: itself, and those that wait for its receive.
-    fn can_depart(&mut self, step: usize, place: usize) -> Vec<usize> {
-        let Some(meeting) = &self.meetings[step] else { return Vec::new() };
-        let (parts, part) = (&meeting.parts, &meeting.parts[place]);
-        self.step.meet(parts);
-        let is_issued =
-            |part: &Part<'_>, rank: u32| self.step.place_of(part, rank).is_none_or(|place| meeting.is_issued[place]);
-        let is_ready = |from: &usize| {
-            let part = &parts[*from];
-            meeting.is_issued[*from] && part.moved.sends.iter().all(|send| is_issued(part, send.peer_rank))
-        };
-        let sources = part.moved.receives.iter().filter_map(|receive| self.step.place_of(part, receive.peer_rank));
-        let all: BTreeSet<usize> = match part.is_rendezvous {
-            true => sources.chain([place]).filter(is_ready).collect(),
-            false => BTreeSet::from([place]),
-        };
-        self.step.part(parts);
-        all.into_iter().collect()
+    /// Runs a step that is no transfer, once all of it is issued and the signals that it waits for are there.
+    fn begin_if_whole(&mut self, step: usize) {
+        let Some(meeting) = self.meetings[step].as_ref().filter(|_| self.order.missing[step] == 0) else { return };
+        let times = self.alone.run(&meeting.parts);
+        self.meetings[step] = None;
+        (0..times.len()).for_each(|place| self.tell(step, place, &times[place]));
     }
 
     /// Begins what leaves a part.
@@ -210,77 +218,79 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
         self.step.meet(&meeting.parts);
         meeting.headers[place] = self.step.header_out(&meeting.parts, place);
         let streams = self.step.departures(&meeting.parts, place, meeting.headers[place], &meeting.passes);
-        let part = &meeting.parts[place];
-        let to = |rank: u32| self.step.receive_of(&meeting.parts, part, rank).map(|(to, _)| to);
-        let mut sent: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (send, stream) in part.moved.sends.iter().zip(&streams.sends) {
-            sent.entry(*stream).or_default().extend(to(send.peer_rank));
-        }
         self.step.part(&meeting.parts);
-        let within = streams.own.filter(|own| !sent.contains_key(own));
+        let mut sent: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+        for (target, stream) in meeting.targets[place].iter().zip(&streams.sends) {
+            sent.entry(*stream).or_default().extend(target);
+        }
+        let own = streams.own.filter(|own| !sent.contains_key(own));
         meeting.streams[place] = Streams { drains: std::mem::take(&mut meeting.streams[place].drains), ..streams };
         for (stream, to) in sent {
             note(&mut self.kinds, stream, Kind::Sends { step, from: place, to });
         }
-        within.into_iter().for_each(|stream| note(&mut self.kinds, stream, Kind::Within { step }));
+        own.into_iter().for_each(|stream| note(&mut self.kinds, stream, Kind::Own { step, place }));
     }
 
-    /// Begins what empties receive buffers, now that the instruction at `place` is issued: its own, and those of the parts that it
-    /// sends to, if they are issued and their sources are.
-    fn drain(&mut self, step: usize, place: usize) {
+    /// Begins what empties a receive buffer of the part at `place`.
+    fn drain(&mut self, step: usize, place: usize, receive: usize) {
         let Some(meeting) = &mut self.meetings[step] else { return };
         self.step.meet(&meeting.parts);
-        let sends = meeting.parts[place].moved.sends.iter();
-        let receivers = sends.filter_map(|send| self.step.place_of(&meeting.parts[place], send.peer_rank));
-        let concerned: BTreeSet<usize> = receivers.chain([place]).filter(|own| meeting.is_issued[*own]).collect();
-        for own in concerned {
-            for drain in 0..meeting.parts[own].drains() {
-                let part = &meeting.parts[own];
-                let has_come = |rank: u32| self.step.place_of(part, rank).is_none_or(|from| meeting.is_issued[from]);
-                let is_ready = meeting.streams[own].drains[drain] == NONE_YET
-                    && match part.moved.reduced {
-                        Some(_) => part.moved.receives.iter().all(|receive| has_come(receive.peer_rank)),
-                        None => has_come(part.moved.receives[drain].peer_rank),
-                    };
-                if is_ready {
-                    let (headers, passes) = (&meeting.headers, meeting.passes[own]);
-                    let stream = self.step.drain(&meeting.parts, own, drain, headers, passes);
-                    meeting.streams[own].drains[drain] = stream;
-                    note(&mut self.kinds, stream, Kind::Within { step });
-                }
-            }
-        }
+        let stream = self.step.drain(&meeting.parts, place, receive, &meeting.headers, meeting.passes[place]);
         self.step.part(&meeting.parts);
+        meeting.streams[place].drains[receive] = stream;
+        note(&mut self.kinds, stream, Kind::Drain { step, place, receive });
     }
 
-    /// A stream has ended. Returns its step if a part of that may have ended too.
-    fn has_ended(&mut self, stream: usize) -> Option<usize> {
-        match self.kinds.get_mut(stream)?.take()? {
-            Kind::Within { step } => Some(step),
-            Kind::Sends { step, from, to } => {
-                let meeting = self.meetings[step].as_mut()?;
-                meeting.leaving[from] -= 1;
-                to.iter().for_each(|to| meeting.coming[*to] -= 1);
-                let is_last = meeting.leaving[from] == 0 || to.iter().any(|to| meeting.coming[*to] == 0);
-                is_last.then_some(step)
+    /// A stream has ended. Adds the parts that wait for nothing any more.
+    fn has_ended(&mut self, stream: usize, ended: &mut Ended) {
+        let Some(kind) = self.kinds.get_mut(stream).and_then(Option::take) else { return };
+        let step = match kind {
+            Kind::Sends { step, .. } | Kind::Own { step, .. } | Kind::Drain { step, .. } => step,
+        };
+        let Some(meeting) = &mut self.meetings[step] else { return };
+        let mut concerned = Vec::new();
+        match kind {
+            Kind::Sends { from, to, .. } => {
+                for (place, receive) in to {
+                    let peer = meeting.parts[place].own_rank();
+                    meeting.out[place][receive] = Some(self.step.out(&meeting.parts[from], peer, stream));
+                    meeting.waits[place].coming -= 1;
+                    meeting.count(place, receive, &self.step, &mut concerned);
+                }
+                meeting.left(from, &self.step, &mut concerned);
+            }
+            Kind::Own { place, .. } => meeting.left(place, &self.step, &mut concerned),
+            Kind::Drain { place, receive, .. } => meeting.count(place, receive, &self.step, &mut concerned),
+        }
+        let is_done = |place: &usize| meeting.waits[*place].leaving + meeting.waits[*place].uncounted == 0;
+        ended.extend(concerned.into_iter().filter(is_done).map(|place| (step, place)));
+    }
+
+    /// Ends parts, by their steps and places.
+    fn end(&mut self, ended: Ended) {
+        let mut told = Vec::new();
+        for (step, place) in ended {
+            let Some(meeting) = &mut self.meetings[step] else { continue };
+            told.push((step, place, meeting.times[place]));
+            meeting.has_ended[place] = true;
+            if meeting.has_ended.iter().all(|has_ended| *has_ended) {
+                self.meetings[step] = None;
             }
         }
+        told.into_iter().for_each(|(step, place, times)| self.tell(step, place, &times));
     }
 
-    /// Ends the parts of a step that wait for nothing any more; all that are issued if the others never end.
-    fn end(&mut self, step: usize, is_over: bool) {
-        let Some(meeting) = &mut self.meetings[step] else { return };
+    /// Ends the parts of a step that are issued, and wait for streams that never end.
+    fn give_up(&mut self, step: usize) {
+        let Some(meeting) = self.meetings[step].take() else { return };
         self.step.meet(&meeting.parts);
         let times = self.step.times(&meeting.parts, &meeting.streams);
         self.step.part(&meeting.parts);
-        let may_end = |place: &usize| meeting.is_issued[*place] && !meeting.has_ended[*place];
-        let is_done = |place: &usize| is_over || times[*place].t2.ps < u64::MAX;
-        let ended: Vec<usize> = (0..times.len()).filter(|place| may_end(place) && is_done(place)).collect();
-        ended.iter().for_each(|place| meeting.has_ended[*place] = true);
-        if is_over || meeting.has_ended.iter().all(|has_ended| *has_ended) {
-            self.meetings[step] = None;
+        for (place, times) in times.iter().enumerate() {
+            if meeting.is_issued[place] && !meeting.has_ended[place] {
+                self.tell(step, place, times);
+            }
         }
-        ended.into_iter().for_each(|place| self.tell(step, place, &times[place]));
     }
 
     /// The part at `place` of a step has ended.
@@ -297,26 +307,113 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
 }
 
 impl<'a> Meeting<'a> {
-    fn of(instructions: &[(usize, usize)], job: Job<'a>, cards: &[Passes]) -> Self {
+    fn of(instructions: &[(usize, usize)], job: Job<'a>, cards: &[Passes], step: &mut Step<'_>) -> Self {
         let part = |one: &(usize, usize)| Part::new(*one, Moment::default(), job);
         let parts: Vec<Part<'a>> = instructions.iter().map(part).collect();
         let count = parts.len();
+        step.meet(&parts);
+        let sources = |part: &Part<'_>| {
+            let receives = part.moved.receives.iter();
+            receives.map(|receive| step.place_of(part, receive.peer_rank)).collect::<Vec<_>>()
+        };
+        let sources: Vec<_> = parts.iter().map(sources).collect();
+        let targets = |part: &Part<'_>| {
+            part.moved.sends.iter().map(|send| step.receive_of(&parts, part, send.peer_rank)).collect::<Vec<_>>()
+        };
+        let targets: Vec<_> = parts.iter().map(targets).collect();
+        step.part(&parts);
         let none_yet = |part: &Part<'_>| Streams {
             sends: vec![NONE_YET; part.moved.sends.len()],
             own: part.has_own().then_some(NONE_YET),
             drains: vec![NONE_YET; part.drains()],
         };
-        let leaving = |part: &Part<'_>| if part.is_one_stream() { 1 } else { part.moved.sends.len() };
+        let waits = |(place, part): (usize, &Part<'_>)| {
+            let (sources, targets) = (sources[place].iter().flatten().count(), targets[place].iter().flatten().count());
+            let leaving = if part.is_one_stream() { 1 } else { part.moved.sends.len() + usize::from(part.has_own()) };
+            Waits { sources, targets, leaving, coming: sources, uncounted: sources + targets }
+        };
         Meeting {
             passes: instructions.iter().map(|(rank, _)| cards[*rank]).collect(),
             is_issued: vec![false; count],
             has_ended: vec![false; count],
             headers: vec![Moment::default(); count],
             streams: parts.iter().map(none_yet).collect(),
-            leaving: parts.iter().map(leaving).collect(),
-            coming: parts.iter().map(|part| part.moved.receives.len()).collect(),
+            times: vec![Times::default(); count],
+            out: parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect(),
+            waits: parts.iter().enumerate().map(waits).collect(),
             is_transfer: is_transfer(&parts),
             parts,
+            sources,
+            targets,
+        }
+    }
+
+    /// The instruction at `place` is issued. Returns the parts that send now, and the receive buffers that are emptied now, by
+    /// part and receive.
+    fn issued(&mut self, place: usize) -> (Vec<usize>, BTreeSet<(usize, usize)>) {
+        let sources: BTreeSet<usize> = self.sources[place].iter().flatten().copied().collect();
+        sources.iter().for_each(|source| self.waits[*source].targets -= 1);
+        for (target, _) in self.targets[place].iter().flatten() {
+            self.waits[*target].sources -= 1;
+        }
+        let departing = match self.parts[place].is_rendezvous {
+            true => {
+                let can_depart = |from: &usize| self.is_issued[*from] && self.waits[*from].targets == 0;
+                (&sources | &BTreeSet::from([place])).into_iter().filter(can_depart).collect()
+            }
+            // What lies in the receive buffers of the others can leave at once.
+            false => vec![place],
+        };
+        let own = (0..self.parts[place].drains()).map(|receive| (place, receive));
+        let buffers = own.chain(self.targets[place].iter().flatten().copied());
+        (departing, buffers.filter_map(|buffer| self.filled(buffer)).collect())
+    }
+
+    /// The buffer that is emptied together with that of this receive of a part, if its data is on the way and was not before.
+    fn filled(&self, (place, receive): (usize, usize)) -> Option<(usize, usize)> {
+        let is_fold = self.parts[place].moved.reduced.is_some();
+        let receive = if is_fold { 0 } else { receive };
+        let has_come = match is_fold {
+            true => self.waits[place].sources == 0,
+            false => self.sources[place][receive].is_none_or(|source| self.is_issued[source]),
+        };
+        let is_new = self.streams[place].drains.get(receive) == Some(&NONE_YET);
+        (self.is_issued[place] && has_come && is_new).then_some((place, receive))
+    }
+
+    /// A stream that left the part at `place`, or its own, has ended.
+    fn left(&mut self, place: usize, step: &Step<'_>, concerned: &mut Vec<usize>) {
+        self.waits[place].leaving -= 1;
+        if self.waits[place].leaving == 0 {
+            step.departed(&self.parts[place], &self.streams[place], &mut self.times[place]);
+            concerned.push(place);
+        }
+        // Its own contribution may be the last one to a fold.
+        if self.parts[place].moved.reduced.is_some() {
+            self.count(place, 0, step, concerned);
+        }
+    }
+
+    /// Counts in the block of a receive, or the fold of all, if all streams that it waits for have ended.
+    fn count(&mut self, place: usize, receive: usize, step: &Step<'_>, concerned: &mut Vec<usize>) {
+        let (part, streams, out) = (&self.parts[place], &self.streams[place], &mut self.out[place]);
+        let (counted, receives) = match (part.moved.reduced, out.get(receive).copied().flatten()) {
+            (None, Some(at)) => (step.counted(at, streams, receive), receive..receive + 1),
+            (Some(_), _) if self.waits[place].coming == 0 => (step.folded(part, streams, out), 0..out.len()),
+            _ => return,
+        };
+        if counted.ps == u64::MAX {
+            return;
+        }
+        for receive in receives {
+            if out[receive].take().is_some() {
+                let source = self.sources[place][receive];
+                step.count(part, receive, (place, source), counted, &mut self.times);
+                for place in [Some(place), source].into_iter().flatten() {
+                    self.waits[place].uncounted -= 1;
+                    concerned.push(place);
+                }
+            }
         }
     }
 }
