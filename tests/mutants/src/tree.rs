@@ -114,7 +114,7 @@ pub fn build(tree: &Path, mutants: &[&Mutant]) -> Result<Switches> {
 
 /// Files and lines, first to last, that an error names.
 fn places(error: &Value) -> Vec<(String, usize, usize)> {
-    // Its help names the last arm, which has the switch most often.
+    // The help of an error about an arm that is missing (E0004) names the last arm, which has the switch most often.
     let spans: Vec<&Value> = match is_missing_arm(error) {
         true => error["children"]
             .as_array()

@@ -9,7 +9,7 @@ use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
 use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared};
 use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::threads::{self, Thread};
-use fpga_tests::{pattern, run};
+use fpga_tests::{pattern, reduction, run};
 
 const SECONDS: Duration = Duration::from_secs(20);
 
@@ -228,7 +228,8 @@ fn launches_end_together() {
     let fabric = fabric(4);
     let found = threads::clusters(&fabric, |cluster, rank| {
         let (plan, mut prepared) = prepared(cluster);
-        cluster.write_input(&plan.set, rank, 0, &input(&plan, rank)).unwrap();
+        let input = input(&plan, rank);
+        cluster.write_input(&plan.set, rank, 0, &input).unwrap();
         for _ in 0..3 {
             cluster.launch(&mut prepared).unwrap();
         }
@@ -236,17 +237,11 @@ fn launches_end_together() {
         assert!(matches!(cluster.finish(&mut prepared, SECONDS), Err(Error::BadArgument { .. })));
         let mut output = vec![0; 4096];
         cluster.read_output(&plan.set, rank, 0, &mut output).unwrap();
-        (times, output)
+        (times, input, output)
     });
-    let words = |rank: u32| {
-        let mut data = vec![0; 4096];
-        pattern::fill(1, rank, 0, &mut data);
-        data.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<u32>>()
-    };
-    let of_ranks: Vec<Vec<u32>> = (0..4).map(words).collect();
-    let sum = |at: usize| of_ranks.iter().fold(0_u32, |sum, words| sum.wrapping_add(words[at]));
-    let expected: Vec<u8> = (0..1024).flat_map(|at| sum(at).to_le_bytes()).collect();
-    for (times, output) in &found {
+    let inputs: Vec<&[u8]> = found.iter().map(|(_, input, _)| &input[..]).collect();
+    let expected = reduction::fold("sum", "u32", &inputs);
+    for (times, _, output) in &found {
         assert_eq!(times, &found[0].0, "all ranks are told the same");
         assert!(times.iter().all(|times| times.t1_cycles > 0 && times.t1_cycles <= times.t2_cycles), "{times:?}");
         assert!(*output == expected);

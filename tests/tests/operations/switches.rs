@@ -241,56 +241,54 @@ fn calls_on_one_communicator_are_told_apart() {
 /// The results of a call come to a card before it has begun the call: they wait for it there.
 #[test]
 fn results_wait_for_a_late_card() {
+    for shape in ["3x2x1", "fat:8", "2x2x2"] {
+        let ranks = Profile::mpi_fpga_of(shape).unwrap().nodes;
+        for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
+            for form in forms(shape, collective, ranks as usize) {
+                late_takers(shape, collective, form);
+            }
+        }
+    }
+}
+
+/// Calls in which those that only take data begin when all others are through with all calls.
+fn late_takers(shape: &str, collective: Collective, form: Form) {
     // More calls than a card may be ahead.
     const CALLS: u64 = 20;
-    for shape in ["3x2x1", "fat:8", "2x2x2"] {
-        for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
-            let ranks = Profile::mpi_fpga_of(shape).unwrap().nodes;
-            for form in forms(shape, collective, ranks as usize) {
-                let (_fabric, mut cluster) = open(shape);
-                let nodes = cluster.capabilities().nodes;
-                let root = nodes as u16 - 1;
-                let one = |give, take| match collective {
-                    Collective::Broadcast => Instruction::broadcast(root, give, take, 600),
-                    Collective::Scatter => Instruction::scatter(root, give, take, 600),
-                    _ => Instruction::gather(root, give, take, 600),
-                };
-                // The takers come last.
-                let takes_at_root = collective == Collective::Gather;
-                let order = if takes_at_root { (0..nodes).collect::<Vec<_>>() } else { (0..nodes).rev().collect() };
-                let mut tokens = Vec::new();
-                for node in order {
-                    let queue = cluster.card_mut(node as usize).queue_mut();
-                    for number in 0..CALLS {
-                        let (give, take) = (Operand::card(0), Operand::card((1 + number) << 16));
-                        let fill = Instruction::fill(give, 8 << 10, number << 8 | u64::from(node));
-                        let call = one(give, take).with_flags(form.flag());
-                        tokens.extend([fill, call].map(|one| (node, queue.submit(one).unwrap())));
-                    }
-                }
-                for (node, token) in tokens {
-                    cluster
-                        .card_mut(node as usize)
-                        .wait(&token, SECONDS)
-                        .unwrap_or_else(|error| panic!("{shape} {collective:?} {form:?}: {error}"));
-                }
-                for number in 0..CALLS {
-                    let mut found = vec![0; 600 * nodes as usize];
-                    let takers = if takes_at_root { nodes - 1..nodes } else { 0..nodes - 1 };
-                    for node in takers {
-                        let givers: Vec<u32> = if takes_at_root { (0..nodes).collect() } else { vec![nodes - 1] };
-                        let found = &mut found[..600 * givers.len()];
-                        cluster.card_mut(node as usize).read_memory((1 + number) << 16, found).unwrap();
-                        for (block, giver) in found.chunks(600).zip(givers) {
-                            let expected = (number << 8 | u64::from(giver)).to_le_bytes();
-                            assert!(
-                                block.chunks(8).all(|word| word == expected),
-                                "{shape} {collective:?} {form:?} call {number}"
-                            );
-                        }
-                    }
-                }
-            }
+    let (_fabric, mut cluster) = open(shape);
+    let nodes = cluster.capabilities().nodes;
+    let (root, others) = (nodes - 1, 0..nodes - 1);
+    let call = |give, take| match collective {
+        Collective::Broadcast => Instruction::broadcast(root as u16, give, take, 600),
+        Collective::Scatter => Instruction::scatter(root as u16, give, take, 600),
+        _ => Instruction::gather(root as u16, give, take, 600),
+    };
+    let (order, givers, takers): (Vec<u32>, Vec<u32>, Vec<u32>) = match collective {
+        Collective::Gather => ((0..nodes).collect(), (0..nodes).collect(), vec![root]),
+        _ => ([root].into_iter().chain(others.clone()).collect(), vec![root], others.collect()),
+    };
+    let value = |number: u64, node: u32| number << 8 | u64::from(node);
+    let mut tokens = Vec::new();
+    for node in order {
+        let queue = cluster.card_mut(node as usize).queue_mut();
+        for number in 0..CALLS {
+            let (give, take) = (Operand::card(0), Operand::card((1 + number) << 16));
+            let fill = Instruction::fill(give, 8 << 10, value(number, node));
+            let call = call(give, take).with_flags(form.flag());
+            tokens.extend([fill, call].map(|one| (node, queue.submit(one).unwrap())));
+        }
+    }
+    for (node, token) in tokens {
+        let waits = cluster.card_mut(node as usize).wait(&token, SECONDS);
+        waits.unwrap_or_else(|error| panic!("{shape} {collective:?} {form:?}: {error}"));
+    }
+    for number in 0..CALLS {
+        let block = |giver: &u32| value(number, *giver).to_le_bytes().repeat(600 / 8);
+        let expected: Vec<u8> = givers.iter().flat_map(block).collect();
+        for taker in &takers {
+            let mut found = vec![0; expected.len()];
+            cluster.card_mut(*taker as usize).read_memory((1 + number) << 16, &mut found).unwrap();
+            assert!(found == expected, "{shape} {collective:?} {form:?} call {number}, node {taker}");
         }
     }
 }
