@@ -104,5 +104,22 @@ mod tests {
             }
             prop_assert_eq!(cut.next(), None);
         }
+
+        /// Each descriptor says how many follow the next one that can be fetched with it: all up to the end of an aligned group of
+        /// 2 KiB, or of the list.
+        #[test]
+        fn what_is_fetched_together_is_one_group(count in 1..100_u64, page in 0..1_u64 << 40, is_up: bool) {
+            let (direction, base) = (Direction::ALL[usize::from(is_up)], page << 12);
+            let moves = vec![Move { host: 0, card: 0, bytes: 64 }; count as usize];
+            let end = base + 32 * count;
+            let descriptors: Vec<Descriptor> = descriptors(direction, &moves, base).collect();
+            let mut said = vec![(base, adjacent(base, moves.len()))];
+            said.extend(descriptors.iter().map(|one| (one.next, one.adjacent)));
+            prop_assert_eq!(said.pop(), Some((0, 0)), "nothing follows the last");
+            for (place, (next, adjacent)) in (0..).zip(said) {
+                prop_assert_eq!(next, base + 32 * place);
+                prop_assert_eq!(next + 32 * (1 + u64::from(adjacent)), end.min((next / 2048 + 1) * 2048));
+            }
+        }
     }
 }

@@ -134,6 +134,10 @@ fn every_mistake_is_refused_at_its_line() {
         (changed("engine = 0x10000000000\n", ""), 8, "wrong feed: a card ring needs the key engine"),
         (changed("kind = \"sequencer\"", "kind = \"ring-memory\""), 10, "keys bytes and sequencer are missing"),
         (changed("kind = \"ring-memory\"", "kind = \"cms\""), 17, "keys of ring-memory"),
+        (changed("bar = 0\noffset = 0x1000", "bar = 0\nengine = 0\noffset = 0x1000"), 10, "keys of ring-memory"),
+        (changed("bar = 0\noffset = 0x1000", "bar = 0\ninterrupt = 0\noffset = 0x1000"), 10, "keys of ring-memory"),
+        (changed("0x10000 }", "8 }"), 7, "BAR2 has 8 bytes: expected a power of two from 16"),
+        (format!("{TEXT}#{}", "#".repeat(Board::BYTES_MAX - TEXT.len())), 1, "expected at most"),
         (changed("bar = 0\noffset = 0x1000", "bar = 4\noffset = 0x1000"), 10, "the function has no BAR4"),
         (changed("offset = 0x1000", "offset = 0x1004"), 10, "expected a multiple of 8"),
         (
@@ -162,6 +166,16 @@ fn every_mistake_is_refused_at_its_line() {
     let twice = TEXT.to_owned() + &TEXT[TEXT.find("[[function.block]]").unwrap()..];
     let error = Board::parse("lab.toml", &twice).unwrap_err();
     assert!(error.what.contains("a second block sequencer"), "{error}");
+}
+
+#[test]
+fn the_smallest_bar_blocks_that_touch_and_the_longest_file_are_accepted() {
+    let longest = format!("{TEXT}{}", "#".repeat(Board::BYTES_MAX - TEXT.len()));
+    // The sequencer has 0x1000 bytes, and the rings are at 0x4000 to 0x10000.
+    let touching = |offset: &str| changed("offset = 0x1000", &format!("offset = {offset}"));
+    for text in [changed("0x10000 }", "16 }"), touching("0x3000"), touching("0x10000"), longest] {
+        Board::parse("lab.toml", &text).unwrap();
+    }
 }
 
 /// The sequencer and its rings are where the file says, without a feature list.

@@ -17,6 +17,8 @@ use super::{MEMORY, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
 /// COMMAND of configuration space, and its bit for memory accesses.
 const COMMAND: u16 = 0x04;
 const MEMORY_SPACE: u16 = 0b10;
+/// STATUS of the first channel from the host, in the DMA BAR.
+const H2C_STATUS: u64 = 0x40;
 
 const BOTH: [Completion; 2] = [Completion::Poll, Completion::Interrupt];
 
@@ -131,7 +133,14 @@ fn a_stuck_engine_that_is_dropped_is_reset_first() {
     engine.set_timeout(SHORT);
     cards.hang(0);
     engine.write(0, &[1; 100]).unwrap_err();
+    let status = || {
+        let mut status = [0; 4];
+        cards.endpoint(0).bar_read(BarIndex::new(2).unwrap(), H2C_STATUS, &mut status);
+        u32::from_le_bytes(status)
+    };
+    assert_eq!(status(), Status::BUSY.bits());
     drop(engine);
+    assert_eq!(status(), u32::MAX, "a function that was reset does not answer at its BARs");
     round_trip(&mut open(&cards, Completion::Interrupt), &cards, 0, 100);
 }
 
@@ -340,4 +349,25 @@ fn alignments_are_checked_and_kept() {
         assert_eq!(outcome.is_ok(), is_allowed, "{offset} {address} {bytes}: {outcome:?}");
     }
     assert_eq!(cards.fetches(0).len(), 1, "what is refused is not started");
+}
+
+/// The last byte that the engine can address may be moved, and none behind it. A piece may end where its buffer does.
+#[test]
+fn addresses_end_where_the_engine_says() {
+    let cards = XdmaCards::new(1, shape(1, 1));
+    // No alignment, and 40 address bits.
+    let mut engine = altered(&cards, &[(0x4c, 0x0001_0128), (0x104c, 0x0001_0128)]).unwrap();
+    let buffer = engine.allocate(4096).unwrap();
+    for bytes in [1, 100, 4096] {
+        let piece = |address| Piece { buffer: Arc::clone(&buffer), offset: 4096 - bytes, address, bytes };
+        let last = (1 << 40) - bytes as u64;
+        // There is no memory so far up.
+        let outcome = engine.transfer(Direction::H2c, &[piece(last)]);
+        assert!(matches!(outcome, Err(Error::Failed { .. })), "{bytes}: {outcome:?}");
+        let outcome = engine.transfer(Direction::H2c, &[piece(last + 1)]);
+        let is_refused =
+            matches!(&outcome, Err(error @ Error::Refused { .. }) if error.to_string().contains("40 address bits"));
+        assert!(is_refused, "{bytes}: {outcome:?}");
+        engine.transfer(Direction::H2c, &[piece(0)]).unwrap();
+    }
 }

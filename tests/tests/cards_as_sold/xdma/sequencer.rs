@@ -7,8 +7,9 @@ use std::time::Duration;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Feed, Pipe, PipeError, PipeWriter, State, xdma};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
-use fpga_mock::xdma::{Shape, XdmaCards};
+use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_mock::{Accesses, Fabric, Fault, Profile, Recorder, Shell, When};
+use fpga_regs::xdma::Status as EngineStatus;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{PATIENCE, SHORT, pattern};
@@ -267,6 +268,33 @@ fn a_channel_that_no_longer_brings_completions_is_told() {
     rig.cards.mend_memory(0);
     card.reset().unwrap();
     nop(&mut card).unwrap();
+}
+
+/// The channel that fetches completions is stopped by an error of which it writes no word: the next descriptor did not come.
+#[test]
+fn a_channel_that_stops_without_a_word_is_told() {
+    for (misanswer, status) in [
+        (Misanswer::Unsupported, EngineStatus::DESCRIPTOR_ERROR_0),
+        (Misanswer::Poisoned, EngineStatus::DESCRIPTOR_ERROR_3),
+    ] {
+        let rig = Rig::new();
+        let mut card = rig.card(0);
+        for _ in 0..3 {
+            nop(&mut card).unwrap();
+        }
+        rig.cards.misanswer(0, 0, misanswer);
+        let failed = card.run([Instruction::nop()], PATIENCE).unwrap_err();
+        let Error::Engine(engine) = &failed else { panic!("{failed:?}") };
+        match engine.downcast_ref() {
+            Some(xdma::Error::Failed { completed, descriptors, status: found, .. }) => {
+                assert_eq!((*descriptors, *found), (completed + 1, status));
+                assert!((3..10).contains(completed), "{completed}");
+            }
+            other => panic!("{other:?}"),
+        }
+        card.reset().unwrap();
+        nop(&mut card).unwrap();
+    }
 }
 
 #[test]
