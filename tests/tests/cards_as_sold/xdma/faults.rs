@@ -139,8 +139,11 @@ fn a_stuck_engine_that_is_dropped_is_reset_first() {
         u32::from_le_bytes(status)
     };
     assert_eq!(status(), Status::BUSY.bits());
+    // The last handle of a function resets it too, behind the engine's memory.
+    let function = engine.function().clone();
     drop(engine);
-    assert_eq!(status(), u32::MAX, "a function that was reset does not answer at its BARs");
+    assert_eq!(status(), 0, "nothing reads memory that others may get");
+    drop(function);
     round_trip(&mut open(&cards, Completion::Interrupt), &cards, 0, 100);
 }
 
