@@ -18,12 +18,7 @@ struct Resource {
     /// Rate of the streams that it limits; [`u64::MAX`] if it limits none.
     level: u64,
     is_touched: bool,
-    /// The stream that was the last to name it, and the place among the passes where it does.
-    named: (u32, u32),
 }
-
-/// No stream has this number.
-const NEVER_NAMED: (u32, u32) = (u32::MAX, 0);
 
 /// The lowest levels on the way of a stream. Resources ask for them at each change: they are kept, not looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +50,7 @@ impl Slowest {
 #[derive(Debug)]
 struct Stream {
     start: Moment,
-    /// Resources that it passes: a range of [`Flows::passes`].
+    /// Resources that it passes: a range of [`Flows::passes`]. Each once, when it has begun.
     passes: (u32, u32),
     slowest: Slowest,
     /// Bits times 10^6 still to go as of `since`: what one Mb/s moves in a picosecond is one.
@@ -75,8 +70,7 @@ pub(super) struct Flows {
     resources: Vec<Resource>,
     used: usize,
     streams: Vec<Stream>,
-    /// Resources, and how many times each is passed.
-    passes: Vec<(u32, u32)>,
+    passes: Vec<u32>,
     /// Resources whose level may be out of date.
     touched: VecDeque<u32>,
     /// Streams whose rate may be.
@@ -112,12 +106,12 @@ impl Flows {
         match self.resources.get_mut(number) {
             Some(resource) => {
                 (resource.mbps, resource.bound, resource.is_touched) = (mbps, bound, false);
-                (resource.level, resource.named) = (u64::MAX, NEVER_NAMED);
+                resource.level = u64::MAX;
                 resource.streams.clear();
             }
             None => {
                 let (streams, level) = (Vec::new(), u64::MAX);
-                self.resources.push(Resource { mbps, bound, streams, level, is_touched: false, named: NEVER_NAMED });
+                self.resources.push(Resource { mbps, bound, streams, level, is_touched: false });
             }
         }
         number as u32
@@ -127,15 +121,7 @@ impl Flows {
     pub(super) fn stream(&mut self, start: Moment, bytes: u64, passes: impl IntoIterator<Item = u32>) -> usize {
         let start = start.later(self.now.saturating_sub(start.ps));
         let (from, number) = (self.passes.len() as u32, self.streams.len() as u32);
-        for id in passes {
-            let named = &mut self.resources[id as usize].named;
-            if named.0 == number {
-                self.passes[named.1 as usize].1 += 1;
-            } else {
-                *named = (number, self.passes.len() as u32);
-                self.passes.push((id, 1));
-            }
-        }
+        self.passes.extend(passes);
         self.starts.push(Reverse((start.ps, number)));
         self.streams.push(Stream {
             start,
@@ -202,11 +188,21 @@ impl Flows {
     }
 
     fn begin(&mut self, number: u32) {
-        for place in self.passes(number) {
-            let (id, times) = self.passes[place];
-            self.resources[id as usize].streams.push((number, times));
-            self.touch(id);
+        let passes = self.passes(number);
+        let mut end = passes.start;
+        for place in passes {
+            let id = self.passes[place];
+            match self.resources[id as usize].streams.last_mut() {
+                Some((last, times)) if *last == number => *times += 1,
+                _ => {
+                    self.resources[id as usize].streams.push((number, 1));
+                    self.touch(id);
+                    self.passes[end] = id;
+                    end += 1;
+                }
+            }
         }
+        self.streams[number as usize].passes.1 = end as u32;
         self.streams[number as usize].slowest = self.slowest(number);
         self.changed.push(number);
     }
@@ -216,7 +212,7 @@ impl Flows {
         let stream = &mut self.streams[number as usize];
         stream.end = Some(stream.start);
         for place in self.passes(number) {
-            let (id, _) = self.passes[place];
+            let id = self.passes[place];
             let streams = &mut self.resources[id as usize].streams;
             if let Some(place) = streams.iter().position(|(other, _)| *other == number) {
                 streams.swap_remove(place);
@@ -276,25 +272,25 @@ impl Flows {
     /// Touches the resources for which the change from `before` to `after` matters: above its own level, none cares what a
     /// stream can have elsewhere.
     fn touch_others(&mut self, number: u32, before: Slowest, after: Slowest) {
-        if before.level == after.level && before.at == after.at {
-            if before.next.min(after.next) < self.resources[after.at as usize].level && before.next != after.next {
-                self.touch(after.at);
+        let touches = |flows: &mut Self, id: u32| {
+            let (before, after) = (before.elsewhere(id), after.elsewhere(id));
+            if before != after && before.min(after) < flows.resources[id as usize].level {
+                flows.touch(id);
             }
+        };
+        if (before.level, before.at) == (after.level, after.at) {
+            touches(self, after.at);
             return;
         }
         for place in self.passes(number) {
-            let (other, _) = self.passes[place];
-            let (before, after) = (before.elsewhere(other), after.elsewhere(other));
-            if before != after && before.min(after) < self.resources[other as usize].level {
-                self.touch(other);
-            }
+            touches(self, self.passes[place]);
         }
     }
 
     /// The lowest levels on the way of stream `number`.
     fn slowest(&self, number: u32) -> Slowest {
         let passes = self.passes[self.passes(number)].iter();
-        passes.fold(Slowest::NONE, |slowest, (id, _)| slowest.and(*id, self.resources[*id as usize].level))
+        passes.fold(Slowest::NONE, |slowest, id| slowest.and(*id, self.resources[*id as usize].level))
     }
 
     /// The level of resource `id` while the others keep theirs: the equal share of what is left by streams that are slower
@@ -328,11 +324,8 @@ impl Flows {
     }
 
     fn adjust(&mut self, number: u32, now: u64) {
-        let level = |place: usize| {
-            let resource = &self.resources[self.passes[place].0 as usize];
-            (resource.level, resource.bound)
-        };
-        let slowest = self.passes(number).map(level).min_by_key(|(level, _)| *level);
+        let Slowest { level, at, .. } = self.streams[number as usize].slowest;
+        let slowest = self.resources.get(at as usize).map(|resource| (level, resource.bound));
         let (rate, limit) = slowest.unwrap_or((0, Bound::Latency));
         if self.streams[number as usize].rate == rate || self.streams[number as usize].end.is_some() {
             return;

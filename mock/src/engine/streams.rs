@@ -31,18 +31,47 @@ pub(crate) struct StreamId {
 struct Resource {
     /// Megabits per second. Zero where the link is down: streams stand still.
     rate: u64,
-    /// Slots of the passing streams; a stream that passes twice is listed twice.
-    streams: Vec<u32>,
+    /// Slots of the passing streams, and how many times each passes.
+    streams: Vec<(u32, u32)>,
     /// Megabits per second of the streams that it limits, or [`UNLIMITED`].
     level: u64,
     /// Whether it is in [`Rates::dirty`]: its level may be out of date.
     dirty: bool,
 }
 
+/// The lowest levels on the way of a stream. They are kept, because resources ask for them at each change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slowest {
+    level: u64,
+    /// The resource of that level.
+    at: ResourceId,
+    /// The lowest level of the other resources.
+    next: u64,
+}
+
+impl Slowest {
+    const NONE: Slowest = Slowest { level: UNLIMITED, at: ResourceId(u32::MAX), next: UNLIMITED };
+
+    /// These, and one more resource of `level`.
+    fn and(self, at: ResourceId, level: u64) -> Self {
+        if level < self.level {
+            return Slowest { level, at, next: self.level };
+        }
+        Slowest { next: self.next.min(level), ..self }
+    }
+
+    /// What the stream can take elsewhere than at resource `id`.
+    fn elsewhere(self, id: ResourceId) -> u64 {
+        if self.at == id { self.next } else { self.level }
+    }
+}
+
 #[derive(Debug)]
 struct Stream<T> {
     generation: u64,
+    /// Each once.
     passes: Vec<ResourceId>,
+    slowest: Slowest,
     /// Megabit-picoseconds per microsecond, that is bits x 10^6, still to go as of `since`.
     work: u128,
     rate: u64,
@@ -62,8 +91,8 @@ pub(crate) struct Rates<T> {
     /// Slots of streams whose rate may be out of date.
     changed: Vec<u32>,
     pass: u32,
-    /// What streams can take elsewhere, while a level is worked out.
-    offers: Vec<u64>,
+    /// What streams can take elsewhere, and how many times each passes, while a level is worked out.
+    offers: Vec<(u64, u32)>,
 }
 
 /// Time at which a stream may end.
@@ -94,24 +123,42 @@ impl<T> Rates<T> {
     }
 
     /// Starts a stream of `bytes` at `now`.
-    pub(crate) fn start(&mut self, now: Time, bytes: u64, passes: Vec<ResourceId>, purpose: T) -> StreamId {
+    pub(crate) fn start(&mut self, now: Time, bytes: u64, mut passes: Vec<ResourceId>, purpose: T) -> StreamId {
         let slot = self.free.pop().unwrap_or_else(|| {
-            let (passes, purpose) = (Vec::new(), None);
-            self.streams.push(Stream { generation: 0, passes, work: 0, rate: 0, since: 0, visited: 0, purpose });
+            let (passes, slowest, purpose) = (Vec::new(), Slowest::NONE, None);
+            self.streams.push(Stream {
+                generation: 0,
+                passes,
+                slowest,
+                work: 0,
+                rate: 0,
+                since: 0,
+                visited: 0,
+                purpose,
+            });
             (self.streams.len() - 1) as u32
         });
-        for resource in &passes {
-            self.resources[resource.0 as usize].streams.push(slot);
-            self.touch(*resource);
-        }
+        passes.retain(|id| match self.resources[id.0 as usize].streams.last_mut() {
+            Some((last, times)) if *last == slot => {
+                *times += 1;
+                false
+            }
+            _ => {
+                self.resources[id.0 as usize].streams.push((slot, 1));
+                self.touch(*id);
+                true
+            }
+        });
         let stream = &mut self.streams[slot as usize];
         stream.work = u128::from(bytes) * 8_000_000;
         stream.rate = 0;
         stream.since = now;
         stream.passes = passes;
         stream.purpose = Some(purpose);
+        let generation = stream.generation;
+        self.streams[slot as usize].slowest = self.slowest(slot);
         self.changed.push(slot);
-        StreamId { slot, generation: stream.generation }
+        StreamId { slot, generation }
     }
 
     /// Ends the stream `id`, and returns its purpose; `None` if its rate changed or it was stopped since.
@@ -141,7 +188,7 @@ impl<T> Rates<T> {
         let purpose = stream.purpose.take();
         for resource in std::mem::take(&mut stream.passes) {
             let streams = &mut self.resources[resource.0 as usize].streams;
-            if let Some(place) = streams.iter().position(|other| *other == slot) {
+            if let Some(place) = streams.iter().position(|(other, _)| *other == slot) {
                 streams.swap_remove(place);
             }
             self.touch(resource);
@@ -185,42 +232,66 @@ impl<T> Rates<T> {
         if level == old {
             return;
         }
-        // Another resource counts a stream only below its own level, so a change above that means nothing to it.
-        let lower = level.min(old);
         for place in 0..self.resources[id.0 as usize].streams.len() {
-            let slot = self.resources[id.0 as usize].streams[place];
-            self.changed.push(slot);
-            for pass in 0..self.streams[slot as usize].passes.len() {
-                let other = self.streams[slot as usize].passes[pass];
-                if other != id && lower < self.resources[other.0 as usize].level {
-                    self.touch(other);
-                }
+            let (slot, _) = self.resources[id.0 as usize].streams[place];
+            let before = self.streams[slot as usize].slowest;
+            // Slower elsewhere, before and after: none of the others sees a change.
+            if before.at != id && level.min(old) > before.next {
+                continue;
             }
+            let after = self.slowest(slot);
+            self.streams[slot as usize].slowest = after;
+            if before.level != after.level {
+                self.changed.push(slot);
+            }
+            self.touch_others(slot, before, after);
         }
+    }
+
+    /// Marks the resources for which the change of a stream from `before` to `after` matters: a resource counts what a stream
+    /// can take elsewhere only below its own level.
+    fn touch_others(&mut self, slot: u32, before: Slowest, after: Slowest) {
+        let touches = |rates: &mut Self, id: ResourceId| {
+            let (before, after) = (before.elsewhere(id), after.elsewhere(id));
+            if before != after && before.min(after) < rates.resources[id.0 as usize].level {
+                rates.touch(id);
+            }
+        };
+        if (before.level, before.at) == (after.level, after.at) {
+            touches(self, after.at);
+            return;
+        }
+        for place in 0..self.streams[slot as usize].passes.len() {
+            touches(self, self.streams[slot as usize].passes[place]);
+        }
+    }
+
+    /// Returns the lowest levels on the way of a stream.
+    fn slowest(&self, slot: u32) -> Slowest {
+        let passes = self.streams[slot as usize].passes.iter();
+        passes.fold(Slowest::NONE, |slowest, id| slowest.and(*id, self.resources[id.0 as usize].level))
     }
 
     /// Returns the level of a resource, given the levels of the others.
     fn level(&mut self, id: ResourceId) -> u64 {
-        let (resources, streams) = (&self.resources, &self.streams);
-        let resource = &resources[id.0 as usize];
-        let elsewhere = |slot: &u32| {
-            let others = streams[*slot as usize].passes.iter().filter(|other| **other != id);
-            others.map(|other| resources[other.0 as usize].level).min().unwrap_or(UNLIMITED)
-        };
+        let resource = &self.resources[id.0 as usize];
+        let offer = |(slot, times): &(u32, u32)| (self.streams[*slot as usize].slowest.elsewhere(id), *times);
         let offers = &mut self.offers;
         offers.clear();
-        offers.extend(resource.streams.iter().map(elsewhere));
+        offers.extend(resource.streams.iter().map(offer));
         let mut left = resource.rate;
-        while !offers.is_empty() {
-            let (level, before) = (left / offers.len() as u64, offers.len());
-            offers.retain(|offer| {
+        let mut sharing: u64 = offers.iter().map(|(_, times)| u64::from(*times)).sum();
+        while sharing > 0 {
+            let (level, before) = (left / sharing, sharing);
+            offers.retain(|(offer, times)| {
                 let is_limited_here = *offer >= level;
                 if !is_limited_here {
-                    left -= offer;
+                    left -= offer * u64::from(*times);
+                    sharing -= u64::from(*times);
                 }
                 is_limited_here
             });
-            if offers.len() == before {
+            if sharing == before {
                 return level;
             }
         }
@@ -228,9 +299,8 @@ impl<T> Rates<T> {
     }
 
     fn adjust(&mut self, slot: u32, now: Time) -> Option<End> {
-        let level = |id: &ResourceId| self.resources[id.0 as usize].level;
-        let rate = self.streams[slot as usize].passes.iter().map(level).min().unwrap_or(0);
         let stream = &mut self.streams[slot as usize];
+        let rate = if stream.passes.is_empty() { 0 } else { stream.slowest.level };
         if rate == stream.rate || stream.purpose.is_none() {
             return None;
         }
@@ -341,10 +411,13 @@ mod tests {
             rates.streams.iter().map(|stream| stream.purpose.is_none().then_some(stream.rate)).collect();
         loop {
             let share = |resource: &Resource| {
-                let (known, growing): (Vec<u32>, Vec<u32>) =
-                    resource.streams.iter().partition(|slot| done[**slot as usize].is_some());
-                let left = resource.rate - known.iter().filter_map(|slot| done[*slot as usize]).sum::<u64>();
-                (!growing.is_empty()).then(|| (left / growing.len() as u64, growing))
+                let is_done = |slot: u32| done[slot as usize].is_some();
+                let taken =
+                    resource.streams.iter().filter_map(|(slot, times)| Some(done[*slot as usize]? * u64::from(*times)));
+                let left = resource.rate - taken.sum::<u64>();
+                let growing = resource.streams.iter().filter(|(slot, _)| !is_done(*slot));
+                let sharing = growing.clone().map(|(_, times)| u64::from(*times)).sum();
+                Some((left.checked_div(sharing)?, growing.map(|(slot, _)| *slot).collect()))
             };
             let shares: Vec<(u64, Vec<u32>)> = rates.resources.iter().filter_map(share).collect();
             let Some(level) = shares.iter().map(|(level, _)| *level).min() else {
