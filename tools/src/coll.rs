@@ -101,16 +101,16 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let (mut cards, inputs) = processes::open(cli, &arguments.processes, timeout, &interrupt, &terms, inputs)?;
     let trace = tracing::path(arguments.trace.as_deref(), arguments.processes.rank);
     let prepared = prepare(arguments, inputs, &mut cards, trace.as_deref(), began);
-    let (work, tracing) = processes::agree(&mut cards, prepared)?;
+    let (work, tracing) = processes::agree(&mut cards, &interrupt, prepared)?;
     let outcome = interrupt.of(work.run(&mut cards, &interrupt));
     // Most of all if it has failed.
     let trace = tracing.map(|tracing| tracing.finish(&mut cards));
-    let (report, outputs) = processes::agree(&mut cards, outcome)?;
+    let (report, outputs) = processes::agree(&mut cards, &interrupt, outcome)?;
     if cards.cluster.peers().rank() == 0 {
         let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
         if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
     }
-    cards.cluster.close().map_err(Failure::from)?;
+    interrupt.of(cards.cluster.close().map_err(Failure::from))?;
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
 
@@ -199,7 +199,7 @@ impl<'a> Work<'a> {
         let bar = progress::bytes(collective::input_bytes(&self.plan, cards), "write input");
         let written = interrupt.of(collective::write_inputs(cards, &self.plan, &self.source, interrupt, &bar));
         bar.finish_and_clear();
-        processes::agree(cards, written)?;
+        processes::agree(cards, interrupt, written)?;
         let report = interrupt
             .end_at_once_during(|| cards.cluster.execute(&self.plan.set, &self.execution))?
             .map_err(|error| cards.failure(error))?;
@@ -208,7 +208,7 @@ impl<'a> Work<'a> {
         let checked = interrupt.of(self.check_and_write(cards, interrupt));
         cards.cluster.end_span("check", begin);
         // If any output is wrong, no file of any rank appears.
-        let files = processes::agree(cards, checked)?;
+        let files = processes::agree(cards, interrupt, checked)?;
         files.into_iter().try_for_each(Finished::commit)?;
         let all = outputs(&self.plan, self.path, &collective::ranks_with_output(&self.plan));
         Ok((report, all.iter().map(|path| path.display().to_string()).collect()))

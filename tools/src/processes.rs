@@ -38,17 +38,22 @@ pub(crate) fn open<T>(
     }
     let part = Part { rank, of, address: address.clone(), timeout, stop: interrupt.flag() };
     let mut peers = interrupt.of(meet(&part).map_err(Failure::from))?;
-    let prepared = interrupt.of(agree_with(&mut *peers, prepared))?;
-    let (selector, kind, card) = interrupt.of(open_own(&mut *peers, cli, timeout))?;
+    let prepared = agree_with(&mut *peers, interrupt, prepared)?;
+    let (selector, kind, card) = interrupt.of(open_own(&mut *peers, cli, interrupt, timeout))?;
     let cluster = Cluster::join(Ok(vec![card]), peers, terms).map_err(Failure::from);
     Ok((Cards::joined(cli, selector, kind, interrupt.of(cluster)?), prepared))
 }
 
 /// Opens the card of this rank, unless another rank has the same card, or could not open its own.
-fn open_own(peers: &mut dyn Peers, cli: &Cli, timeout: Duration) -> Result<(String, fpga_select::Kind, Card)> {
+fn open_own(
+    peers: &mut dyn Peers,
+    cli: &Cli,
+    interrupt: &Interrupt,
+    timeout: Duration,
+) -> Result<(String, fpga_select::Kind, Card)> {
     let selected = select_own(peers, cli);
     let identity = selected.as_ref().map_or(String::new(), |(_, own)| identity(own));
-    let (selector, own) = agree_with(peers, selected)?;
+    let (selector, own) = agree_with(peers, interrupt, selected)?;
     let identities = exchange(peers, identity.as_bytes())?;
     let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (rank, identity) in identities.iter().enumerate() {
@@ -65,7 +70,7 @@ fn open_own(peers: &mut dyn Peers, cli: &Cli, timeout: Duration) -> Result<(Stri
             let function = selection.functions.pop().ok_or_else(|| Failure::refused("the selector selects no card"))?;
             Ok((selection.kind, Card::open(function)?))
         });
-    let (kind, card) = agree_with(peers, opened)?;
+    let (kind, card) = agree_with(peers, interrupt, opened)?;
     Ok((selector, kind, card))
 }
 
@@ -100,15 +105,20 @@ fn exchange(peers: &mut dyn Peers, data: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(peers.allgather(data, PATIENCE)?)
 }
 
-/// Ends alike on all ranks: with `outcome` if all have succeeded, else with a failure on each.
-pub(crate) fn agree<T>(cards: &mut Cards, outcome: Result<T>) -> Result<T> {
-    agree_with(cards.cluster.peers(), outcome)
+/// Ends alike on all ranks: with `outcome` if all have succeeded, else with a failure on each. A rank that is interrupted here ends
+/// with that.
+pub(crate) fn agree<T>(cards: &mut Cards, interrupt: &Interrupt, outcome: Result<T>) -> Result<T> {
+    agree_with(cards.cluster.peers(), interrupt, outcome)
 }
 
-fn agree_with<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
+fn agree_with<T>(peers: &mut dyn Peers, interrupt: &Interrupt, outcome: Result<T>) -> Result<T> {
     if peers.size() == 1 {
         return outcome;
     }
+    interrupt.of(tell_all(peers, outcome))
+}
+
+fn tell_all<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
     if outcome.as_ref().is_err_and(|failure| failure.exit() == Exit::Interrupted) {
         // The connection ends with the process, wherever the others are.
         return outcome;
@@ -142,4 +152,39 @@ fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
     let exit = Exit::of_code(*code).ok_or_else(malformed)?;
     let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
     Ok(Failure::new(exit, message).of_rank(rank))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Two ranks, of which this one is interrupted while it waits for the other.
+    #[derive(Debug)]
+    struct Interrupted(std::sync::Arc<AtomicBool>);
+
+    impl Peers for Interrupted {
+        fn rank(&self) -> u32 {
+            0
+        }
+
+        fn size(&self) -> u32 {
+            2
+        }
+
+        fn allgather(&mut self, _: &[u8], _: Duration) -> std::result::Result<Vec<Vec<u8>>, PeersError> {
+            self.0.store(true, Ordering::Relaxed);
+            Err(PeersError::Gone { rank: 0, why: "it is told to end".to_owned() })
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_interrupted_while_it_waits_for_others_says_so() {
+        for outcome in [Ok(()), Err(Failure::refused("no"))] {
+            let interrupt = Interrupt::default();
+            let ended = agree_with(&mut Interrupted(interrupt.flag()), &interrupt, outcome);
+            assert_eq!(ended.unwrap_err().exit(), Exit::Interrupted);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::soonest::Soonest;
 use crate::cost::{Bound, Moment};
 
 /// What streams share.
@@ -58,8 +59,6 @@ struct Stream {
     rate: u64,
     limit: Bound,
     since: u64,
-    /// Counts changes of the rate: an end that was worked out before is void.
-    changes: u32,
     visited: u32,
     end: Option<Moment>,
 }
@@ -80,7 +79,8 @@ pub(super) struct Flows {
     pass: u32,
     now: u64,
     starts: BinaryHeap<Reverse<(u64, u32)>>,
-    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// When the streams that move will have ended if nothing changes.
+    ends: Soonest,
     /// Streams that have ended and were not taken.
     ended: Vec<u32>,
 }
@@ -131,7 +131,6 @@ impl Flows {
             rate: 0,
             limit: Bound::Latency,
             since: start.ps,
-            changes: 0,
             visited: 0,
             end: None,
         });
@@ -158,19 +157,17 @@ impl Flows {
     /// Advances to the next start or end of a stream; false if there is none.
     pub(super) fn advance(&mut self) -> bool {
         let next_start = self.starts.peek().map(|Reverse((at, _))| *at);
-        let next_end = self.ends.peek().map(|Reverse((at, ..))| *at);
+        let next_end = self.ends.peek().map(|(at, _)| at);
         let Some(now) = next_start.into_iter().chain(next_end).min() else { return false };
         self.now = now;
         while let Some(Reverse((_, number))) = self.starts.peek().filter(|start| start.0.0 == now).copied() {
             self.starts.pop();
             self.begin(number);
         }
-        while let Some(Reverse((_, number, changes))) = self.ends.peek().filter(|end| end.0.0 == now).copied() {
-            self.ends.pop();
-            if self.streams[number as usize].changes == changes && self.streams[number as usize].end.is_none() {
-                self.finish(number, now);
-                self.ended.push(number);
-            }
+        while let Some((_, number)) = self.ends.peek().filter(|(at, _)| *at == now) {
+            self.ends.remove(number);
+            self.finish(number, now);
+            self.ended.push(number);
         }
         self.settle(now);
         true
@@ -333,11 +330,12 @@ impl Flows {
         self.account(number, now);
         let stream = &mut self.streams[number as usize];
         (stream.rate, stream.limit) = (rate, limit);
-        stream.changes += 1;
-        if rate > 0 {
-            let left = u64::try_from(stream.work.div_ceil(u128::from(rate))).unwrap_or(u64::MAX);
-            self.ends.push(Reverse((now.saturating_add(left), number, stream.changes)));
+        if rate == 0 {
+            self.ends.remove(number);
+            return;
         }
+        let left = u64::try_from(stream.work.div_ceil(u128::from(rate))).unwrap_or(u64::MAX);
+        self.ends.set(number, now.saturating_add(left));
     }
 }
 

@@ -35,6 +35,7 @@ mod ring;
 mod rounds;
 mod routing;
 mod signals;
+mod soonest;
 mod switched;
 mod times;
 mod two_level;

@@ -251,7 +251,7 @@ fn results_wait_for_a_late_card() {
     }
 }
 
-/// Calls in which those that only take data begin when all others are through with all calls.
+/// Calls in which the instructions of those that only take data are submitted after all others.
 fn late_takers(shape: &str, collective: Collective, form: Form) {
     // More calls than a card may be ahead.
     const CALLS: u64 = 20;

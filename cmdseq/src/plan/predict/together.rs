@@ -351,15 +351,15 @@ impl<'a> Meeting<'a> {
     /// The instruction at `place` is issued. Returns the parts that send now, and the receive buffers that are emptied now, by
     /// part and receive.
     fn issued(&mut self, place: usize) -> (Vec<usize>, BTreeSet<(usize, usize)>) {
-        let sources: BTreeSet<usize> = self.sources[place].iter().flatten().copied().collect();
-        sources.iter().for_each(|source| self.waits[*source].targets -= 1);
+        let sources = self.sources[place].iter().flatten().copied();
+        sources.clone().for_each(|source| self.waits[source].targets -= 1);
         for (target, _) in self.targets[place].iter().flatten() {
             self.waits[*target].sources -= 1;
         }
         let departing = match self.parts[place].is_rendezvous {
             true => {
                 let can_depart = |from: &usize| self.is_issued[*from] && self.waits[*from].targets == 0;
-                (&sources | &BTreeSet::from([place])).into_iter().filter(can_depart).collect()
+                sources.chain([place]).collect::<BTreeSet<_>>().into_iter().filter(can_depart).collect()
             }
             // What lies in the receive buffers of the others can leave at once.
             false => vec![place],
