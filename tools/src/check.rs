@@ -1,5 +1,7 @@
 //! Checks results against the definition of each operation, independent of programs and cards.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use cmdseq::Combine;
@@ -11,6 +13,8 @@ use crate::fold::{fold, fold_as};
 
 /// Bytes that are compared at a time: few, so that they stay in the first cache.
 const PIECE: usize = 4096;
+/// Bytes of expected results that are kept for other ranks.
+const KEPT_MAX: usize = 256 << 20;
 
 /// A collective whose outputs to check.
 #[derive(Debug, Clone)]
@@ -25,6 +29,20 @@ pub(crate) struct Expectation<'a> {
     pub(crate) combine: Option<Combine>,
     /// Order in which a reduction folds, if the result depends on the order; else rank order.
     pub(crate) order: Option<FoldOrder>,
+}
+
+/// Compares outputs with what they must be.
+pub(crate) struct Check<'a> {
+    expectation: Expectation<'a>,
+    source: &'a Source,
+    kept: Kept,
+}
+
+/// Results of folds by offset and length, and their foldings: the ranks of an allreduce share them.
+#[derive(Default)]
+struct Kept {
+    folds: BTreeMap<(u64, usize), (Option<Folding>, Vec<u8>)>,
+    bytes: usize,
 }
 
 /// A range of an output, and the range of an input that is its source.
@@ -123,35 +141,6 @@ impl Expectation<'_> {
         }
     }
 
-    /// Passes each wrong byte of the output of a reduction to `wrong`, until it breaks.
-    fn mismatches_folded(
-        &self,
-        combine: Combine,
-        source: &Source,
-        rank: u32,
-        (offset, data): (u64, &[u8]),
-        wrong: &mut impl FnMut(Mismatch) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let (folding, end) = self.folding(combine, rank, at);
-            let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(data.len() - done);
-            let part = &data[done..done + bytes];
-            let expected = self.expected_of_folding(combine, folding.as_ref(), source, rank, (at, part.len()))?;
-            let mut expected = expected.into_iter();
-            for (found, at) in part.iter().zip(at..) {
-                let right = expected.next().filter(|_| at < self.bytes);
-                let mismatch = Mismatch { offset: at, found: *found, expected: right.unwrap_or(0) };
-                if right != Some(*found) && wrong(mismatch).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            done += bytes;
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
     /// Returns `bytes` bytes of rank `rank`'s output from `offset` on; fewer if nothing is folded there.
     fn expected_of_folding(
         &self,
@@ -177,17 +166,71 @@ impl Expectation<'_> {
         };
         Ok(folded.into_iter().skip(skip as usize).take(bytes).collect())
     }
+}
+
+impl<'a> Check<'a> {
+    /// Checks outputs of inputs from `source`.
+    pub(crate) fn new(expectation: Expectation<'a>, source: &'a Source) -> Self {
+        Check { expectation, source, kept: Kept::default() }
+    }
+
+    /// Passes each wrong byte of the output of a reduction to `wrong`, until it breaks.
+    fn mismatches_folded(
+        &mut self,
+        combine: Combine,
+        rank: u32,
+        (offset, data): (u64, &[u8]),
+        wrong: &mut impl FnMut(Mismatch) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (folding, end) = self.expectation.folding(combine, rank, at);
+            let bytes = usize::try_from(end - at).unwrap_or(usize::MAX).min(data.len() - done);
+            let part = &data[done..done + bytes];
+            let limit = self.expectation.bytes;
+            let expected = self.expected_of_folding(combine, folding, rank, (at, part.len()))?;
+            let mut expected = expected.iter().copied();
+            for (found, at) in part.iter().zip(at..) {
+                let right = expected.next().filter(|_| at < limit);
+                let mismatch = Mismatch { offset: at, found: *found, expected: right.unwrap_or(0) };
+                if right != Some(*found) && wrong(mismatch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            done += bytes;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// As [`Expectation::expected_of_folding`], and keeps it if the other ranks expect the same.
+    fn expected_of_folding(
+        &mut self,
+        combine: Combine,
+        folding: Option<Folding>,
+        rank: u32,
+        range: (u64, usize),
+    ) -> Result<Cow<'_, [u8]>> {
+        let Check { expectation, source, kept } = self;
+        let expected = || expectation.expected_of_folding(combine, folding.as_ref(), source, rank, range);
+        // A folding names each rank once, and takes about as much again for those that it nests.
+        let bytes = range.1 + 2 * size_of::<Folding>() * expectation.ranks as usize;
+        let is_new = !kept.folds.contains_key(&range);
+        if is_new && expectation.collective == Collective::Allreduce && kept.bytes + bytes <= KEPT_MAX {
+            let expected = expected()?;
+            kept.bytes += bytes;
+            kept.folds.insert(range, (folding.clone(), expected));
+        }
+        match kept.folds.get(&range) {
+            Some((same, expected)) if *same == folding => Ok(Cow::Borrowed(expected)),
+            _ => expected().map(Cow::Owned),
+        }
+    }
 
     /// Returns the first wrong byte of `data`, which begins at `offset` of rank `rank`'s output.
-    pub(crate) fn first_mismatch(
-        &self,
-        source: &Source,
-        rank: u32,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Option<Mismatch>> {
+    pub(crate) fn first_mismatch(&mut self, rank: u32, offset: u64, data: &[u8]) -> Result<Option<Mismatch>> {
         let mut first = None;
-        let _ = self.mismatches(source, rank, (offset, data), &mut |wrong| {
+        let _ = self.mismatches(rank, (offset, data), &mut |wrong| {
             first = Some(wrong);
             ControlFlow::Break(())
         })?;
@@ -195,9 +238,9 @@ impl Expectation<'_> {
     }
 
     /// Returns the number of wrong bytes of `data`, which begins at `offset` of rank `rank`'s output.
-    pub(crate) fn wrong_bytes(&self, source: &Source, rank: u32, offset: u64, data: &[u8]) -> Result<u64> {
+    pub(crate) fn wrong_bytes(&mut self, rank: u32, offset: u64, data: &[u8]) -> Result<u64> {
         let mut count = 0;
-        let _ = self.mismatches(source, rank, (offset, data), &mut |_| {
+        let _ = self.mismatches(rank, (offset, data), &mut |_| {
             count += 1;
             ControlFlow::Continue(())
         })?;
@@ -206,20 +249,19 @@ impl Expectation<'_> {
 
     /// Passes each wrong byte to `wrong`, until it breaks.
     fn mismatches(
-        &self,
-        source: &Source,
+        &mut self,
         rank: u32,
         (offset, data): (u64, &[u8]),
         wrong: &mut impl FnMut(Mismatch) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        if let Some(combine) = self.combine {
-            return self.mismatches_folded(combine, source, rank, (offset, data), wrong);
+        if let Some(combine) = self.expectation.combine {
+            return self.mismatches_folded(combine, rank, (offset, data), wrong);
         }
         let mut expected = [0; PIECE];
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let Some(copied) = self.copied(rank, at) else {
+            let Some(copied) = self.expectation.copied(rank, at) else {
                 // There should be no output from here on.
                 let rest = data[done..].iter().zip(at..);
                 let mut rest = rest.map(|(found, at)| wrong(Mismatch { offset: at, found: *found, expected: 0 }));
@@ -228,7 +270,7 @@ impl Expectation<'_> {
             let into = at - copied.offset;
             let bytes = usize::try_from(copied.bytes - into).unwrap_or(usize::MAX).min(data.len() - done).min(PIECE);
             let (expected, found) = (&mut expected[..bytes], &data[done..done + bytes]);
-            source.fill(copied.from, copied.from_offset + into, expected)?;
+            self.source.fill(copied.from, copied.from_offset + into, expected)?;
             if expected != found {
                 for ((right, found), at) in expected.iter().zip(found).zip(at..) {
                     let mismatch = Mismatch { offset: at, found: *found, expected: *right };
@@ -296,24 +338,24 @@ mod tests {
 
     #[test]
     fn one_wrong_byte_is_seen_wherever_it_is() {
-        let case = expectation(Collective::Alltoall);
         let source = Source::Pattern { seed: 7 };
+        let mut case = Check::new(expectation(Collective::Alltoall), &source);
         let mut output = [0; 30];
         for (from, block) in (0..).zip(output.chunks_mut(10)) {
             pattern(7, from, 20, block);
         }
-        assert_eq!(case.first_mismatch(&source, 2, 0, &output).unwrap(), None);
-        assert_eq!(case.first_mismatch(&source, 2, 7, &output[7..26]).unwrap(), None);
+        assert_eq!(case.first_mismatch(2, 0, &output).unwrap(), None);
+        assert_eq!(case.first_mismatch(2, 7, &output[7..26]).unwrap(), None);
         for place in 0..output.len() {
             let right = output[place];
             output[place] ^= 0x40;
             let wrong = Mismatch { offset: place as u64, found: right ^ 0x40, expected: right };
-            assert_eq!(case.first_mismatch(&source, 2, 0, &output).unwrap(), Some(wrong));
-            assert_eq!(case.wrong_bytes(&source, 2, 0, &output).unwrap(), 1);
+            assert_eq!(case.first_mismatch(2, 0, &output).unwrap(), Some(wrong));
+            assert_eq!(case.wrong_bytes(2, 0, &output).unwrap(), 1);
             output[place] = right;
         }
         output[3..17].iter_mut().for_each(|byte| *byte ^= 1);
-        assert_eq!(case.wrong_bytes(&source, 2, 0, &output).unwrap(), 14);
+        assert_eq!(case.wrong_bytes(2, 0, &output).unwrap(), 14);
     }
 
     #[test]
@@ -335,25 +377,46 @@ mod tests {
     fn a_wrong_byte_of_a_fold_is_seen() {
         use cmdseq::{Element, Reduction};
         let combine = Some(Combine::new(Reduction::Sum, Element::U16));
-        let case = Expectation { combine, ..expectation(Collective::Scan) };
         let source = Source::Pattern { seed: 7 };
+        let mut case = Check::new(Expectation { combine, ..expectation(Collective::Scan) }, &source);
         let mut inputs = [[0; 10]; 2];
         (0..).zip(&mut inputs).for_each(|(rank, input)| pattern(7, rank, 0, input));
         let word = |rank: usize, at: usize| u16::from_le_bytes([inputs[rank][at], inputs[rank][at + 1]]);
         let mut output: Vec<u8> =
             (0..5).flat_map(|at| word(0, 2 * at).wrapping_add(word(1, 2 * at)).to_le_bytes()).collect();
-        assert_eq!(case.first_mismatch(&source, 1, 0, &output).unwrap(), None);
-        assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..8]).unwrap(), None);
+        assert_eq!(case.first_mismatch(1, 0, &output).unwrap(), None);
+        assert_eq!(case.first_mismatch(1, 3, &output[3..8]).unwrap(), None);
         output[5] ^= 1;
-        assert_eq!(case.first_mismatch(&source, 1, 3, &output[3..]).unwrap().unwrap().offset, 5);
+        assert_eq!(case.first_mismatch(1, 3, &output[3..]).unwrap().unwrap().offset, 5);
         output[8] ^= 1;
-        assert_eq!(case.wrong_bytes(&source, 1, 3, &output[3..]).unwrap(), 2);
+        assert_eq!(case.wrong_bytes(1, 3, &output[3..]).unwrap(), 2);
     }
 
     #[test]
     fn output_where_there_should_be_none_is_wrong() {
-        let case = expectation(Collective::Gather);
-        assert!(case.first_mismatch(&Source::Pattern { seed: 0 }, 0, 0, &[0]).unwrap().is_some());
-        assert_eq!(case.wrong_bytes(&Source::Pattern { seed: 0 }, 0, 0, &[0; 3]).unwrap(), 3);
+        let source = Source::Pattern { seed: 0 };
+        let mut case = Check::new(expectation(Collective::Gather), &source);
+        assert!(case.first_mismatch(0, 0, &[0]).unwrap().is_some());
+        assert_eq!(case.wrong_bytes(0, 0, &[0; 3]).unwrap(), 3);
+    }
+
+    /// Ranks of an allreduce that fold in one order share what is expected; others do not.
+    #[test]
+    fn ranks_share_a_fold_only_if_they_fold_alike() {
+        use cmdseq::{Element, Reduction};
+        let combine = Combine::new(Reduction::Sum, Element::F32);
+        let source = Source::Pattern { seed: 7 };
+        let mut case =
+            Check::new(Expectation { combine: Some(combine), ..expectation(Collective::Allreduce) }, &source);
+        let left = |ranks: [u32; 3]| Some(Folding::Left(ranks.map(Folding::Rank).to_vec()));
+        let orders = [left([0, 1, 2]), left([2, 0, 1]), left([0, 1, 2]), left([2, 0, 1]), None];
+        for range in [(0, 8), (0, 4), (4, 4)] {
+            for (rank, order) in (0..).zip(&orders) {
+                let alone =
+                    case.expectation.expected_of_folding(combine, order.as_ref(), &source, rank, range).unwrap();
+                assert_eq!(case.expected_of_folding(combine, order.clone(), rank, range).unwrap(), alone);
+            }
+        }
+        assert_eq!(case.kept.folds.len(), 3);
     }
 }

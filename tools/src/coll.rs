@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::atomic_file::{AtomicFile, Finished};
 use crate::cards::{Cards, MOCK_NOTE};
-use crate::check::Expectation;
+use crate::check::Check;
 use crate::cli::{Cli, Coll};
 use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
@@ -251,11 +251,11 @@ impl Work<'_> {
     fn check_and_write(&self, cards: &mut Cards, interrupt: &Interrupt) -> Result<Vec<Finished>> {
         let all = collective::ranks_with_output(&self.plan);
         let bar = progress::bytes(collective::output_bytes(&self.plan, cards), "check output");
-        let expectation = collective::expectation(&self.plan, cards);
+        let mut check = Check::new(collective::expectation(&self.plan, cards), &self.source);
         let mut files = Vec::new();
         let mut file = None;
         collective::read_outputs(cards, &self.plan, interrupt, |rank, offset, data| {
-            self.check(&expectation, rank, offset, data)?;
+            expect(&mut check, rank, offset, data)?;
             bar.inc(data.len() as u64);
             let Some(path) = self.path else { return Ok(()) };
             let bytes = self.plan.request.output_bytes(rank);
@@ -275,16 +275,16 @@ impl Work<'_> {
         interrupt.check()?;
         Ok(files)
     }
+}
 
-    /// Checks a part of rank `rank`'s output that begins at `offset`.
-    fn check(&self, expectation: &Expectation<'_>, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
-        let Some(wrong) = expectation.first_mismatch(&self.source, rank, offset, data)? else { return Ok(()) };
-        let message = format!(
-            "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
-            wrong.offset, wrong.found, wrong.expected
-        );
-        Err(Failure::new(Exit::Verification, message).of_rank(rank))
-    }
+/// Checks a part of rank `rank`'s output that begins at `offset`.
+fn expect(check: &mut Check<'_>, rank: u32, offset: u64, data: &[u8]) -> Result<()> {
+    let Some(wrong) = check.first_mismatch(rank, offset, data)? else { return Ok(()) };
+    let message = format!(
+        "rank {rank}: wrong result at byte {}: found {:#04x}, expected {:#04x}",
+        wrong.offset, wrong.found, wrong.expected
+    );
+    Err(Failure::new(Exit::Verification, message).of_rank(rank))
 }
 
 fn printed<'a>(

@@ -60,7 +60,8 @@ fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
                 let alike = (index..call.chunks()).step_by(period as usize);
                 let bytes: usize = alike.map(|piece| call.place(piece as u16).len()).sum();
                 let carried = model.run(&[], |_, _| ()).carried;
-                all.extend(carried.into_iter().map(|(link, blocks)| (link as usize, blocks * bytes as u64)));
+                let used = carried.into_iter().enumerate().filter(|(_, blocks)| *blocks > 0);
+                all.extend(used.map(|(link, blocks)| (link, blocks * bytes as u64)));
             }
         }
     }

@@ -47,8 +47,8 @@ pub struct Outcome<V> {
     pub got_ps: Vec<u64>,
     /// By rank and block.
     pub values: BTreeMap<(u32, u32), V>,
-    /// Packets of this piece over each link between cards and switches, by its place in the topology.
-    pub(crate) carried: BTreeMap<u32, u64>,
+    /// By link between cards and switches, in the order of the topology, packets of this piece; up to the last one that has some.
+    pub(crate) carried: Vec<u64>,
     /// For how long the output that sends most is occupied, in picoseconds.
     busiest_ps: u64,
 }
@@ -117,19 +117,20 @@ pub struct Model<'a, V, F> {
     pieces: Range<u16>,
     fold: F,
     values: Vec<V>,
-    working: BTreeMap<u32, Working>,
+    /// By switch, those that have something to do.
+    working: Vec<Option<Working>>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     /// Where packets wait for what leaves before them: the gaps, k G.
     ports: Ports<Bound>,
     /// By rank.
     senders: Vec<Sender>,
     outcome: Outcome<V>,
-    /// Rank of each node, if it has one.
-    ranks: BTreeMap<u32, u32>,
+    /// By node.
+    ranks: Vec<Option<u32>>,
 }
 
 impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
-    /// Prepares a checked call on `nodes`, by rank, of whose blocks these pieces are followed, as if there were no others.
+    /// Prepares a checked call on `nodes` of the shape, by rank, of whose blocks these pieces are followed, as if there were no others.
     pub fn new(
         (shape, parameters): (Shape, Parameters),
         call: &'a Call,
@@ -139,7 +140,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
     ) -> Self {
         let size = nodes.len() as u32;
         let blocks = (0..size).flat_map(|rank| [call.inputs(rank, size).end, call.outputs(rank, size).end]).max();
-        let mut working = BTreeMap::<u32, Working>::new();
+        let switches = shape.switches() as usize;
+        let mut working: Vec<Option<Working>> = (0..switches).map(|_| None).collect();
         for block in 0..blocks.unwrap_or(0) {
             let plan = |index| plans(shape, call, nodes, Chunk { block: block as u16, index });
             let period = pieces.clone().take(period(shape, call, size) as usize);
@@ -149,10 +151,13 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                     let empty = Doing { steps: Rc::clone(steps), next: 0, ready: 0, value: 0, arrived: Vec::new() };
                     let (radix, units) = shape.units(*switch);
                     let idle = || Working { radix, units: vec![0; units], doing: Vec::new() };
-                    working.entry(*switch).or_insert_with(idle).doing.push(empty);
+                    working[*switch as usize].get_or_insert_with(idle).doing.push(empty);
                 }
             }
         }
+        let ports = (0..shape.switches()).map(|switch| shape.ends(switch).len()).max().unwrap_or(0);
+        let mut ranks = vec![None; shape.processors() as usize];
+        (0..).zip(nodes).for_each(|(rank, node)| ranks[*node as usize] = Some(rank));
         Model {
             shape,
             call,
@@ -163,16 +168,16 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             values: Vec::new(),
             working,
             events: BinaryHeap::new(),
-            ports: Ports::new(parameters.input_phits, parameters.cycle_ps),
+            ports: Ports::new((switches, ports), parameters.input_phits, parameters.cycle_ps),
             senders: Vec::new(),
             outcome: Outcome {
                 sent_ps: vec![0; nodes.len()],
                 got_ps: vec![0; nodes.len()],
                 values: BTreeMap::new(),
-                carried: BTreeMap::new(),
+                carried: Vec::new(),
                 busiest_ps: 0,
             },
-            ranks: nodes.iter().copied().zip(0..).collect(),
+            ranks,
         }
     }
 
@@ -256,7 +261,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let mut used = Vec::new();
         let (switch, block, index) = place;
         let number = block as usize * self.pieces.len() + usize::from(index - self.pieces.start);
-        let Some(Working { radix, units, doing }) = self.working.get_mut(&switch) else { return used };
+        let Some(Working { radix, units, doing }) = &mut self.working[switch as usize] else { return used };
         let Some(doing) = doing.get_mut(number) else { return used };
         doing.arrived.push((tag, at, value));
         let Parameters { cycle_ps, control_cycles, float_cycles, .. } = self.parameters;
@@ -265,7 +270,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let occupied = length.div_ceil(PHIT_BYTES).max(1) as u64;
         while let Some(step) = doing.steps.get(doing.next) {
             let Some((at, inputs)) = take(step, &mut doing.arrived, doing.value) else { break };
-            used.extend(givers(self.shape, switch, step).filter_map(|node| self.ranks.get(&node).copied()));
+            used.extend(givers(self.shape, switch, step).filter_map(|node| *self.ranks.get(node as usize)?));
             let combined = self.call.combine.filter(|_| inputs.len() > 1);
             let mut begins = at.max(doing.ready);
             if inputs.len() > 1
@@ -296,7 +301,9 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
     }
 
     fn carry(&mut self, hop: Hop) {
-        *self.outcome.carried.entry(self.shape.link(hop)).or_default() += 1;
+        let (link, carried) = (self.shape.link(hop) as usize, &mut self.outcome.carried);
+        carried.resize(carried.len().max(link + 1), 0);
+        carried[link] += 1;
     }
 
     /// Puts a packet behind what waits at its input. Results of the units have inputs of their own.
@@ -344,7 +351,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         if to >= self.shape.processors() {
             return self.pass(*began, at, exit, packet);
         }
-        let Some(rank) = self.ranks.get(&to).copied() else { return };
+        let Some(rank) = self.ranks[to as usize] else { return };
         let got = &mut self.outcome.got_ps[rank as usize];
         *got = (*got).max(at + router_ps + entry_ps - cycle_ps);
         if let Some(value) = self.values.get(value) {

@@ -4,7 +4,8 @@
 //! from one port, pass phit by phit in turn, each at half the rate; and none leaves before its last phit is there. Behind a link
 //! there is a FIFO for each virtual channel, and a packet begins to leave only if the FIFO has room for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
 
 /// Where packets wait in their order: switch, port and virtual channel. Results of the units wait for each output by themselves.
 pub(super) type Input = (u32, u8, u8);
@@ -51,27 +52,68 @@ pub(super) type Due = (u64, (Exit, u64));
 #[derive(Debug, Default)]
 struct Channel {
     /// Inputs whose first packet leaves here.
-    wanted_by: BTreeSet<Input>,
+    wanted_by: Vec<Input>,
     /// The port that had it last.
     last: Option<u8>,
     /// Phits on the way to the FIFO behind the link, and in it.
     behind: u64,
 }
 
+/// Something for each virtual channel of each port of each switch, and of its inputs for results.
+#[derive(Debug)]
+struct ByChannel<T> {
+    of: Vec<T>,
+    /// Ports of a switch.
+    ports: usize,
+}
+
+impl<T: Default> ByChannel<T> {
+    fn new(switches: usize, ports: usize) -> Self {
+        let count = switches * 2 * ports * usize::from(CHANNELS);
+        ByChannel { of: std::iter::repeat_with(T::default).take(count).collect(), ports }
+    }
+}
+
+impl<T> ByChannel<T> {
+    fn place(&self, (switch, port, channel): (u32, u8, u8)) -> usize {
+        let port = port.checked_sub(RESULTS).map_or(port.into(), |output| self.ports + usize::from(output));
+        (switch as usize * 2 * self.ports + port) * usize::from(CHANNELS) + usize::from(channel)
+    }
+}
+
+impl<T> Index<(u32, u8, u8)> for ByChannel<T> {
+    type Output = T;
+
+    fn index(&self, channel: (u32, u8, u8)) -> &T {
+        &self.of[self.place(channel)]
+    }
+}
+
+impl<T> IndexMut<(u32, u8, u8)> for ByChannel<T> {
+    fn index_mut(&mut self, channel: (u32, u8, u8)) -> &mut T {
+        let place = self.place(channel);
+        &mut self.of[place]
+    }
+}
+
 /// Inputs and outputs of all switches.
 #[derive(Debug)]
 pub(super) struct Ports<P> {
-    inputs: BTreeMap<Input, VecDeque<Packet<P>>>,
-    channels: BTreeMap<Exit, Channel>,
-    leaving: BTreeMap<Exit, Leaving<P>>,
-    /// Inputs of packets that leave, and their exits.
-    exits: BTreeMap<Input, Exit>,
-    /// The virtual channel of each port of a switch that began to leave last.
-    turns: BTreeMap<(u32, u8), u8>,
+    /// By input, the packets that wait.
+    inputs: ByChannel<VecDeque<Packet<P>>>,
+    /// By exit.
+    channels: ByChannel<Channel>,
+    /// By exit, the packet that leaves.
+    leaving: ByChannel<Option<Leaving<P>>>,
+    /// By input, the exit of the packet that leaves.
+    exits: ByChannel<Option<Exit>>,
+    /// By first virtual channel of a port, the one that began to leave last.
+    turns: ByChannel<Option<u8>>,
     /// Exits that may be free, and wanted.
-    asked: BTreeSet<Exit>,
-    /// Phits that went to each output of a switch, and the most of them.
-    sent: BTreeMap<(u32, u8), u64>,
+    asked: Vec<Exit>,
+    /// By first virtual channel of an output, phits that went there.
+    sent: ByChannel<u64>,
+    /// The most of them.
     pub(super) most_sent: u64,
     /// Phits of a FIFO behind a link.
     room: u64,
@@ -82,16 +124,17 @@ pub(super) struct Ports<P> {
 }
 
 impl<P: Copy> Ports<P> {
-    /// Ports that take a phit in a cycle, with FIFOs of `room` phits for each virtual channel of a link.
-    pub(super) fn new(room: u64, cycle_ps: u64) -> Self {
+    /// Up to `ports` ports of each of so many switches, which take a phit in a cycle, with FIFOs of `room` phits for each virtual
+    /// channel of a link.
+    pub(super) fn new((switches, ports): (usize, usize), room: u64, cycle_ps: u64) -> Self {
         Ports {
-            inputs: BTreeMap::new(),
-            channels: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            exits: BTreeMap::new(),
-            turns: BTreeMap::new(),
-            asked: BTreeSet::new(),
-            sent: BTreeMap::new(),
+            inputs: ByChannel::new(switches, ports),
+            channels: ByChannel::new(switches, ports),
+            leaving: ByChannel::new(switches, ports),
+            exits: ByChannel::new(switches, ports),
+            turns: ByChannel::new(switches, ports),
+            asked: Vec::new(),
+            sent: ByChannel::new(switches, ports),
             most_sent: 0,
             room,
             cycle_ps,
@@ -102,92 +145,89 @@ impl<P: Copy> Ports<P> {
 
     /// Takes a packet.
     pub(super) fn enter(&mut self, input: Input, packet: Packet<P>) {
-        let waiting = self.inputs.entry(input).or_default();
+        let waiting = &mut self.inputs[input];
         waiting.push_back(packet);
-        if waiting.len() == 1 && !self.exits.contains_key(&input) {
+        if waiting.len() == 1 && self.exits[input].is_none() {
             self.want(input);
         }
     }
 
     /// Returns the packet that has left an exit; `None` if the number is out of date.
     pub(super) fn left(&mut self, at: u64, (exit, number): (Exit, u64)) -> Option<Leaving<P>> {
-        if self.leaving.get(&exit)?.number != number {
-            return None;
-        }
-        let left = self.leaving.remove(&exit)?;
-        self.exits.remove(&left.input);
+        let left = self.leaving[exit].take_if(|leaving| leaving.number == number)?;
+        self.exits[left.input] = None;
         self.want(left.input);
-        self.asked.insert(exit);
+        self.asked.push(exit);
         self.share(at, left.input, exit);
         Some(left)
     }
 
     /// Places in the FIFO behind an exit became free.
     pub(super) fn freed(&mut self, exit: Exit, phits: u64) {
-        if let Some(channel) = self.channels.get_mut(&exit) {
-            channel.behind = channel.behind.saturating_sub(phits);
-        }
-        self.asked.insert(exit);
+        let channel = &mut self.channels[exit];
+        channel.behind = channel.behind.saturating_sub(phits);
+        self.asked.push(exit);
     }
 
     /// Lets packets begin to leave, after all else that happens at this time: so all of them take part in the choice.
     pub(super) fn settle(&mut self, at: u64) {
-        for exit in std::mem::take(&mut self.asked) {
-            self.serve(at, exit);
-        }
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.sort_unstable();
+        asked.dedup();
+        asked.drain(..).for_each(|exit| self.serve(at, exit));
+        self.asked = asked;
     }
 
     /// The first packet of an input wants to leave.
     fn want(&mut self, input: Input) {
-        let Some(exit) = self.inputs.get(&input).and_then(|waiting| Some(waiting.front()?.exit)) else { return };
-        self.channels.entry(exit).or_default().wanted_by.insert(input);
-        self.asked.insert(exit);
+        let Some(Packet { exit, .. }) = self.inputs[input].front().copied() else { return };
+        self.channels[exit].wanted_by.push(input);
+        self.asked.push(exit);
     }
 
     /// Lets the next input in turn use an exit, if it is free.
     fn serve(&mut self, at: u64, exit: Exit) {
-        if self.leaving.contains_key(&exit) {
+        if self.leaving[exit].is_some() {
             return;
         }
-        let Some(channel) = self.channels.get_mut(&exit) else { return };
-        let can_leave = |input: &&Input| {
-            let first = self.inputs.get(input).and_then(VecDeque::front);
+        let channel = &mut self.channels[exit];
+        let can_leave = |(_, input): &(usize, &Input)| {
+            let first = self.inputs[**input].front();
             first.is_some_and(|packet| !packet.is_limited || channel.behind + packet.phits <= self.room)
         };
         // The next port in turn, and of its virtual channels the one that it did not use last.
-        let ports = channel.wanted_by.iter().filter(can_leave).copied();
-        let turn = |input: &Input| {
-            let (_, port, at) = *input;
-            (channel.last.is_some_and(|last| port <= last), port, self.turns.get(&(exit.0, port)) == Some(&at))
+        let turn = |(_, input): &(usize, &Input)| {
+            let (switch, port, at) = **input;
+            (channel.last.is_some_and(|last| port <= last), port, self.turns[(switch, port, 0)] == Some(at), at)
         };
-        let Some(input) = ports.min_by_key(turn) else { return };
-        let Some(packet) = self.inputs.get_mut(&input).and_then(VecDeque::pop_front) else { return };
-        channel.wanted_by.remove(&input);
+        let next = channel.wanted_by.iter().enumerate().filter(can_leave).min_by_key(turn);
+        let Some((place, input)) = next.map(|(place, input)| (place, *input)) else { return };
+        let Some(packet) = self.inputs[input].pop_front() else { return };
+        channel.wanted_by.swap_remove(place);
         channel.last = Some(input.1);
-        self.turns.insert((input.0, input.1), input.2);
+        self.turns[(input.0, input.1, 0)] = Some(input.2);
         channel.behind += if packet.is_limited { packet.phits } else { 0 };
-        let sent = self.sent.entry((exit.0, exit.1)).or_default();
+        let sent = &mut self.sent[(exit.0, exit.1, 0)];
         *sent += packet.phits;
         self.most_sent = self.most_sent.max(*sent);
         let rest = packet.phits * self.cycle_ps;
-        self.leaving.insert(exit, Leaving { input, packet, began: at, rest, since: at, sharers: 1, number: 0 });
-        self.exits.insert(input, exit);
+        self.leaving[exit] = Some(Leaving { input, packet, began: at, rest, since: at, sharers: 1, number: 0 });
+        self.exits[input] = Some(exit);
         self.share(at, input, exit);
     }
 
     /// The number of packets that leave from a port or by an output has changed: says anew when these will have left.
     fn share(&mut self, at: u64, (switch, port, _): Input, (_, output, _): Exit) {
-        let from = [0, 1].map(|channel| self.exits.get(&(switch, port, channel)).copied());
+        let from = [0, 1].map(|channel| self.exits[(switch, port, channel)]);
         let from = from.into_iter().flatten().filter(|exit| exit.1 != output);
         let by = (0..CHANNELS).map(|channel| (switch, output, channel));
         for exit in from.chain(by) {
-            let Some(leaving) = self.leaving.get(&exit) else { continue };
+            let Some(leaving) = &self.leaving[exit] else { continue };
             let ((_, port, _), (_, output, _)) = (leaving.input, exit);
-            let at_port = (0..CHANNELS).filter(|channel| self.exits.contains_key(&(switch, port, *channel))).count();
-            let at_output =
-                (0..CHANNELS).filter(|channel| self.leaving.contains_key(&(switch, output, *channel))).count();
+            let at_port = (0..CHANNELS).filter(|channel| self.exits[(switch, port, *channel)].is_some()).count();
+            let at_output = (0..CHANNELS).filter(|channel| self.leaving[(switch, output, *channel)].is_some()).count();
             let sharers = at_port.max(at_output).max(1) as u64;
-            let Some(leaving) = self.leaving.get_mut(&exit) else { continue };
+            let Some(leaving) = &mut self.leaving[exit] else { continue };
             if leaving.number != 0 && leaving.sharers == sharers {
                 continue;
             }

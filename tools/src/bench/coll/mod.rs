@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{Cards, MOCK_NOTE};
+use crate::check::Check;
 use crate::cli::{Algorithms, Cli, Operation, Sweep};
 use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
@@ -245,10 +246,10 @@ impl Sweeping<'_> {
     }
 
     fn wrong_bytes(&self, cards: &mut Cards, plan: &Plan, source: &Source) -> Result<u64> {
-        let expectation = collective::expectation(plan, cards);
+        let mut check = Check::new(collective::expectation(plan, cards), source);
         let mut wrong = 0;
         collective::read_outputs(cards, plan, &self.interrupt, |rank, offset, data| {
-            wrong += expectation.wrong_bytes(source, rank, offset, data)?;
+            wrong += check.wrong_bytes(rank, offset, data)?;
             Ok(())
         })?;
         Ok(wrong)
