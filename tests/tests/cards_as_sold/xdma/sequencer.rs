@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cmdseq::{Instruction, Operand, Status};
+use cmdseq::{Instruction, Operand, Status, Table, Tables, instruction};
 use fpga_driver::{Bound, Card, Cluster, Error, Feed, Pipe, PipeError, PipeWriter, State, xdma};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
@@ -28,7 +28,11 @@ impl Rig {
     }
 
     pub(crate) fn with(shell: Shell, shape: Shape) -> Self {
-        let fabric = Fabric::new(Profile { shell, ..Profile::optweb(NODES) }).unwrap();
+        Rig::of(Profile { shell, ..Profile::optweb(NODES) }, shape)
+    }
+
+    fn of(profile: Profile, shape: Shape) -> Self {
+        let fabric = Fabric::new(profile).unwrap();
         let cards = XdmaCards::before(&fabric, shape);
         Rig { fabric, cards }
     }
@@ -177,6 +181,45 @@ fn what_the_sequencer_reads_besides_instructions_is_on_the_card() {
     }
     let long = card.store(0, vec![Instruction::nop(); 577]).unwrap_err();
     assert!(matches!(long, Error::BadArgument { what: "program length", .. }), "{long}");
+}
+
+/// Tables that have no room beside the rings at the same time: the first are read before others take their place.
+#[test]
+fn more_tables_than_have_room_beside_the_rings_are_loaded() {
+    const CARDS: u32 = 160;
+    let rig = Rig::of(Profile { shell: Shell::AlveoXdma, ..Profile::circus(10, 16) }, Shape::default());
+    let mut cluster = Cluster::open((0..CARDS).map(|node| rig.function(node)).collect()).unwrap();
+    let block = |slot: u16| 64 - u64::from(slot);
+    let root = cluster.card_mut(0);
+    let tables: Tables = (0..root.capabilities().tables as u16)
+        .map(|slot| (slot, Table::packed((0..CARDS).map(|_| block(slot)), 64)))
+        .collect();
+    let all: usize = tables.values().map(|table| table.encode().len()).sum();
+    assert!(all > root.capabilities().resident_words as usize * instruction::BYTES);
+    let source: Vec<u8> = (0..CARDS as usize * 64).map(|at| (at % 251) as u8).collect();
+    root.write_memory(0, &source).unwrap();
+    root.load_tables(&tables).unwrap();
+    // The last rank receives from the end of the source.
+    let last = CARDS as usize - 1;
+    for slot in tables.into_keys() {
+        let into = |slot| Operand::card((1 << 20) + u64::from(slot) * 64);
+        let tokens: Vec<_> = (0..CARDS as usize)
+            .map(|node| {
+                let table = if node == 0 { slot } else { 0 };
+                let scatter = Instruction::scatterv(0, Operand::card(0), into(slot), block(slot), table);
+                (node, cluster.card_mut(node).queue_mut().submit(scatter).unwrap())
+            })
+            .collect();
+        for (node, token) in tokens {
+            cluster.card_mut(node).wait(&token, PATIENCE).unwrap();
+        }
+        let mut found = [0; 64];
+        cluster.card_mut(last).read_memory(into(slot).address, &mut found).unwrap();
+        let mut expected = [0; 64];
+        let bytes = block(slot) as usize;
+        expected[..bytes].copy_from_slice(&source[last * 64..last * 64 + bytes]);
+        assert_eq!(found, expected, "slot {slot}");
+    }
 }
 
 #[test]
