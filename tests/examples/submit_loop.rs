@@ -1,5 +1,5 @@
-//! Encodes and submits a known number of instructions in functions of their own, for a profiler that counts what they run. With an argument,
-//! `published` or `traced`, the counters of the queue are published, or what goes through it is recorded.
+//! Encodes and submits a known number of instructions in functions of their own, for a profiler that counts what they run. With an
+//! argument, `published` or `traced`, the counters of the queue are published, or what goes through it is recorded.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

@@ -111,8 +111,8 @@ fn attach(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Function> {
     endpoints.iter().map(attach).collect::<Result<_, _>>().expect("cards")
 }
 
-/// All ways, by name: those of a plain mock, those behind the shell of a real card, and those with all of hardware. With `FPGA_TESTS_FULL=1`, also with each switch alone,
-/// and with all and late DMA.
+/// All ways, by name: those of a plain mock, those behind the shell of a real card, and those with all of hardware. With
+/// `FPGA_TESTS_FULL=1`, also with each switch alone, and with all and late DMA.
 fn ways() -> Vec<(String, Way)> {
     let clocked = Way { has_clock: true, ..Way::IN_PROCESS };
     let buses = [("in process, the fabric on a clock of its own", clocked), ("vfio-user", Way::ON_SOCKETS)];

@@ -87,8 +87,9 @@ impl Loader {
         Ok(self.decoupler.read(STATUS)? & CUT_OFF != 0)
     }
 
-    /// Loads a configuration stream: cuts the region off, writes the stream, checks what the FPGA says of it and that the region holds
-    /// something, and connects it again. Configuration space that the card loses meanwhile is restored. `on_progress` is called for every queue full of words, and may break off.
+    /// Loads a configuration stream: cuts the region off, writes the stream, checks what the FPGA says of it and that the region
+    /// holds something, and connects it again. Configuration space that the card loses meanwhile is restored. `on_progress` is called
+    /// for every queue full of words, and may break off.
     ///
     /// # Errors
     /// [`Error::Refused`] for a stream that is none, or for another device, and then nothing was started; [`Error::Failed`];

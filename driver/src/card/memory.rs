@@ -1,5 +1,5 @@
-//! Data between the host and card memory: by the engine of the card's shell, or by copy instructions through two halves of a staging buffer, one being filled or
-//! emptied by the host while the card works on the other.
+//! Data between the host and card memory: by the engine of the card's shell, or by copy instructions through two halves of a staging
+//! buffer, one being filled or emptied by the host while the card works on the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

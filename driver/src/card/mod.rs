@@ -69,8 +69,8 @@ pub struct Card {
 }
 
 impl Card {
-    /// Takes the functions of a card into use: finds the sequencer, reads what it can do, and sets up a queue. With the control function the
-    /// card is [reset](Card::reset) by its port too, and its sensors and [errors](Card::shell_errors) are the shell's.
+    /// Takes the functions of a card into use: finds the sequencer, reads what it can do, and sets up a queue. With the control
+    /// function the card is [reset](Card::reset) by its port too, and its sensors and [errors](Card::shell_errors) are the shell's.
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
@@ -457,8 +457,8 @@ impl Card {
         }
     }
 
-    /// Resets the function, and the accelerator by the port of its control function, and sets it up again. Everything in flight completes with status aborted, resident programs
-    /// and communicators are gone, and the eager limit is the card's own again.
+    /// Resets the function, and the accelerator by the port of its control function, and sets it up again. Everything in flight
+    /// completes with status aborted, resident programs and communicators are gone, and the eager limit is the card's own again.
     ///
     /// # Errors
     /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers. Then the queue is

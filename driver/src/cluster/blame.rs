@@ -156,9 +156,9 @@ fn linked(mut seen: Vec<Seen>, group: &[u32]) -> Vec<Seen> {
     seen
 }
 
-/// Returns the rank that the others wait for in the end: one whose card is stuck; else a rank that waits for nobody; else one that waits for a card that is
-/// done or outside of the group; else one of those that wait for each other in a circle. Of several, the one with most ranks
-/// waiting for it, then with fewest completions, then with the lowest rank.
+/// Returns the rank that the others wait for in the end: one whose card is stuck; else a rank that waits for nobody; else one that
+/// waits for a card that is done or outside of the group; else one of those that wait for each other in a circle. Of several, the one
+/// with most ranks waiting for it, then with fewest completions, then with the lowest rank.
 fn blamed(seen: &[Seen]) -> Option<&Seen> {
     fn first<'s>(of: &mut dyn Iterator<Item = &'s Seen>) -> Option<&'s Seen> {
         of.min_by_key(|one| (usize::MAX - one.waiting, one.completed, one.rank))

@@ -28,11 +28,11 @@ use crate::sequencer::state::CYCLES_MASK;
 const BARRIERS: usize = 2;
 
 impl Cluster {
-    /// Runs the programs of `set`, such as those of a plan, on its cards. Collective. Defines those of its communicators that are not defined,
-    /// loads the tables that are not loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write the
-    /// input before: see [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the
-    /// set through windows that are open while the programs run. A communicator that a program defines itself needs an entry in
-    /// which the cluster has none: those at the end are taken last.
+    /// Runs the programs of `set`, such as those of a plan, on its cards. Collective. Defines those of its communicators that are not
+    /// defined, loads the tables that are not loaded, synchronises the cards by barriers, runs the programs, and waits for all. Write
+    /// the input before: see [`write_input`](Cluster::write_input). One-sided instructions that name no window reach the cards of the
+    /// set through windows that are open while the programs run. A communicator that a program defines itself needs an entry in which
+    /// the cluster has none: those at the end are taken last.
     ///
     /// # Errors
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);

@@ -306,10 +306,10 @@ impl Cluster {
     }
 
     /// Launches `prepared` on all its cards held here: one word that was encoded before into each ring, and one doorbell for each
-    /// card. Asks no other rank: all ranks launch the same, in the same order. If other processes hold members, a launch that fails here
-    /// is reported by [`finish`](Cluster::finish), on all ranks. [`finish`](Cluster::finish) waits for it. Several launches may be in flight; each card runs them one after
-    /// another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a card before or after
-    /// that card runs the same launch, the launch needs its cards for itself until it is finished.
+    /// card. [`finish`](Cluster::finish) waits for it. Asks no other rank: all ranks launch the same, in the same order. If other
+    /// processes hold members, a launch that fails here is reported by `finish`, on all ranks. Several launches may be in flight;
+    /// each card runs them one after another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a
+    /// card before or after that card runs the same launch, the launch needs its cards for itself until it is finished.
     ///
     /// # Errors
     /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there;

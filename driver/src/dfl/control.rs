@@ -168,8 +168,8 @@ impl Control {
         self.port()?.is_held()
     }
 
-    /// Returns the GUID of the accelerator, if this function reaches it: on cards with virtual functions those do. `None` also while the port
-    /// holds it in reset.
+    /// Returns the GUID of the accelerator, if this function reaches it: on cards with virtual functions those do. `None` also while
+    /// the port holds it in reset.
     pub fn accelerator(&self) -> Result<Option<u128>> {
         feature_list::accelerator(&self.function).map_err(|error| match error {
             feature_list::Error::List(looked) => Error::NoControl { name: self.name(), looked },
@@ -258,7 +258,8 @@ impl Control {
     }
 
     /// Loads an accelerator: raw bytes of an image for partial reconfiguration. The accelerator is held in reset meanwhile, and
-    /// released once the new one is configured. Configuration space that the card loses meanwhile is restored. `on_progress` is called for every queue full of words, and may break off.
+    /// released once the new one is configured. Configuration space that the card loses meanwhile is restored. `on_progress` is
+    /// called for every queue full of words, and may break off.
     ///
     /// # Errors
     /// [`Error::Refused`] for an empty image; [`Error::Failed`]; [`Error::Interrupted`]; [`Error::TimedOut`]. After an error no

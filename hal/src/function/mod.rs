@@ -246,8 +246,8 @@ impl Function {
         SavedConfig::save(&self.inner)
     }
 
-    /// Writes the saved value to each register that has another. Returns these registers; none if nothing was lost. Vectors of MSI-X are not
-    /// saved: after message control was lost, enable interrupts anew.
+    /// Writes the saved value to each register that has another. Returns these registers; none if nothing was lost. Vectors of MSI-X
+    /// are not saved: after message control was lost, enable interrupts anew.
     ///
     /// # Errors
     /// [`Error::Removed`] if the function does not answer; [`Error::NotRestored`] if a register does not keep its value; the bus's.

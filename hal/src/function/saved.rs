@@ -1,7 +1,7 @@
 //! Configuration space that outlives what a card does to it.
 //!
-//! Logic that is loaded into a card, or a reset behind the bus's back, may leave a function with the configuration space of power-up: without
-//! addresses, and deaf to memory accesses.
+//! Logic that is loaded into a card, or a reset behind the bus's back, may leave a function with the configuration space of power-up:
+//! without addresses, and deaf to memory accesses.
 
 use super::opened::OpenFunction;
 use crate::{Error, Result, config};

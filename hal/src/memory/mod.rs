@@ -1,8 +1,9 @@
 //! Host memory that devices reach.
 //!
-//! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates
-//! (`pages`, `numa`), which may be divided into a [`ring`], or memory that the caller owns ([`registered`]), which two processes may share (`shared`). All memory is a `region`: accessed by `copy`, ordered by
-//! [`barrier`]s. `table` is the IOMMU of buses that have none. `published` has nothing to do with devices: files that processes watch.
+//! A [`domain`] places memory at [`iova`]s and has the bus map it (`backend`). Its memory is a [`buffer`] that it allocates (`pages`,
+//! `numa`), which may be divided into a [`ring`], or memory that the caller owns ([`registered`]), which two processes may share
+//! (`shared`). All memory is a `region`: accessed by `copy`, ordered by [`barrier`]s. `table` is the IOMMU of buses that have none.
+//! `published` has nothing to do with devices: files that processes watch.
 
 pub(crate) mod backend;
 pub mod barrier;

@@ -66,8 +66,8 @@ enum Functions {
 }
 
 impl D5005 {
-    /// Makes the card `node` of a fabric a D5005: without OFS if the fabric's shell is [`S10Pac`](crate::Shell::S10Pac), and otherwise with it. After
-    /// power-up the port holds the accelerator in reset.
+    /// Makes the card `node` of a fabric a D5005: without OFS if the fabric's shell is [`S10Pac`](crate::Shell::S10Pac), and
+    /// otherwise with it. After power-up the port holds the accelerator in reset.
     ///
     /// # Panics
     /// If the fabric has no such card.

@@ -3,7 +3,8 @@
 use crate::profile::novog;
 use crate::profile::{Basis, Component};
 
-/// The switch for a number of virtual channels (Sheng, table 4.2). The areas are those of the whole router, as published: a mock has no area.
+/// The switch for a number of virtual channels (Sheng, table 4.2). The areas are those of the whole router, as published: a mock has
+/// no area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
     /// Virtual channels of each input.

@@ -1,9 +1,8 @@
 //! Alveo cards with AMD's XDMA and its example design: DMA channels behind registers, card memory, and interrupts.
 //!
-//! A model of the registers and descriptors of PG195 and PG344, for any driver of the core. A channel works inside the access
-//! that starts it, up to requests that the bus does not answer at once, and goes on when they are answered; what is left after 256 MiB is done in
-//! later accesses. Rules that a host
-//! breaks are noted: [`XdmaCards::violations`].
+//! A model of the registers and descriptors of PG195 and PG344, for any driver of the core. A channel works inside the access that
+//! starts it, up to requests that the bus does not answer at once, and goes on when they are answered; what is left after 256 MiB is
+//! done in later accesses. Rules that a host breaks are noted: [`XdmaCards::violations`].
 //!
 //! A card has memory of its own and no sequencer ([`XdmaCards::new`]), or is before a card of a fabric ([`XdmaCards::before`]): then its
 //! memory is that card's, and the sequencer is in the user BAR. It has memory for its rings there and masters no bus, or it masters the bus

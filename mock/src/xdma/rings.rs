@@ -1,8 +1,8 @@
 //! Memory for the rings of a sequencer that masters no bus. The host, the sequencer and the engine reach it, each by a master of its own.
 //!
-//! In the user BAR the host's words and the sequencer's registers go through one master, which keeps their order. In the bypass window
-//! they do not: words arrive in their own order, at a time that chance chooses, and a read of the window is answered behind them. So a write to
-//! the sequencer may overtake words that the host stored before.
+//! In the user BAR the host's words and the sequencer's registers go through one master, which keeps their order. In the bypass
+//! window they do not: words arrive in their own order, at a time that chance chooses, and a read of the window is answered behind
+//! them. So a write to the sequencer may overtake words that the host stored before.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -127,8 +127,9 @@ fn times_are_those_of_the_mocks_own_shell() {
     }
 }
 
-/// Registers of the sequencer's block behind its capabilities, typed by hand from docs/registers.md: offset, value after a reset, and what a
-/// write of all-ones leaves (EAGER_LIMIT: EAGER_BYTES). ABORT, the doorbells and INTERRUPT_ARM are write-only, ERROR and PENDING are cleared by ones.
+/// Registers of the sequencer's block behind its capabilities, typed by hand from docs/registers.md: offset, value after a reset, and
+/// what a write of all-ones leaves (EAGER_LIMIT: EAGER_BYTES). ABORT, the doorbells and INTERRUPT_ARM are write-only, ERROR and
+/// PENDING are cleared by ones.
 const SEQUENCER: [(u64, u32, u32); 14] = [
     (0x100, 0, 1),
     (0x104, 1, 1),

@@ -1,9 +1,9 @@
 //! The card of this rank: plans, and the way of one call through its queue.
 //!
 //! A call is one doorbell: copies of the input from host memory, the program of this rank, and copies of the output back go into the
-//! ring together. A large call is cut into [parts](Parts) with a doorbell each. Two are on their way at a time: while the card runs one, the
-//! host copies the input of the next and the output of the one before. Data goes through bounce buffers, in host memory that is
-//! allocated once and grows, unless the card reaches the program's.
+//! ring together. A large call is cut into [parts](Parts) with a doorbell each. Two are on their way at a time: while the card runs
+//! one, the host copies the input of the next and the output of the one before. Data goes through bounce buffers, in host memory that
+//! is allocated once and grows, unless the card reaches the program's.
 
 use std::collections::HashMap;
 use std::sync::Arc;

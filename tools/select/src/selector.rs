@@ -161,9 +161,9 @@ impl Selector {
         self.open_parts(timeout, false)
     }
 
-    /// As [`open_within`](Self::open_within), with the control function of each card that has one of its own: of mock cards in this process,
-    /// and of a socket `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On the kernel's
-    /// VFIO none is opened: opening the physical function resets the virtual functions of all its users.
+    /// As [`open_within`](Self::open_within), with the control function of each card that has one of its own: of mock cards in this
+    /// process, and of a socket `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On
+    /// the kernel's VFIO none is opened: opening the physical function resets the virtual functions of all its users.
     ///
     /// # Errors
     /// [`Error::Open`] if opening a card fails.

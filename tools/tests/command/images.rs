@@ -251,8 +251,8 @@ fn await_pending(bench: &Bench, load: &mut Child) {
     }
 }
 
-/// Kills loads at points that are spread over their whole time, or with `FPGA_TESTS_FULL=1` at random ones. Afterwards the next command leaves the old image or the new one, and
-/// says which.
+/// Kills loads at points that are spread over their whole time, or with `FPGA_TESTS_FULL=1` at random ones. Afterwards the next
+/// command leaves the old image or the new one, and says which.
 #[test]
 fn a_killed_load_is_completed_or_undone() {
     kill_loads(&Bench::new().below_port());

@@ -125,7 +125,8 @@ fn a_port_that_goes_away_is_told() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any bytes, and any links of the list: opening ends, and writes nothing. What is written afterwards are eight bytes, in the two masks.
+    /// Any bytes, and any links of the list: opening ends, and writes nothing. What is written afterwards are eight bytes, in the two
+    /// masks.
     #[test]
     fn any_configuration_space(
         length in prop_oneof![Just(4096usize), 0usize..4096],

@@ -152,7 +152,8 @@ pub(crate) fn give_to_worker(functions: &[PciFunction]) {
     if lost.is_empty() {
         return;
     }
-    // On a busy machine udev has lost the event of a node, which its log may explain. The errors of this project's commands name what helps then.
+    // On a busy machine udev has lost the event of a node, which its log may explain. The errors of this project's commands name what
+    // helps then.
     for function in lost {
         eprintln!("udev did not give away {}; it says of it:", function.node());
         let name = format!("{}: ", function.group());

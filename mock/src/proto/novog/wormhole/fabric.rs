@@ -184,8 +184,8 @@ impl<'a, T: Traffic> Fabric<'a, T> {
 
     /// Returns the known credits with which a packet may begin to leave.
     ///
-    /// They are the published threshold, and at least the packet's flits and two latencies: a credit flit does not count the flits that were
-    /// under way when it was sent, nor those that were sent until it arrived.
+    /// They are the published threshold, and at least the packet's flits and two latencies: a credit flit does not count the flits
+    /// that were under way when it was sent, nor those that were sent until it arrived.
     fn needed(&self, flits: u16) -> u16 {
         let threshold = self.profile.link_cycles() + self.profile.credit_cycles;
         threshold.max(2 * self.hop_cycles + u64::from(flits)) as u16

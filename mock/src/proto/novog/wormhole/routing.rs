@@ -59,7 +59,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The published rules (Sheng, section 4.2.2): six turns are forbidden, Y- to X and Z- to X and Y; and each ring has classes of its own.
+    /// The published rules (Sheng, section 4.2.2): six turns are forbidden, Y- to X and Z- to X and Y; and each ring has classes of
+    /// its own.
     ///
     /// They are right for routes in the order of dimensions. Others can return to a dimension in its first class, and close a circle around
     /// the torus: the forbidden turns break all circles of a mesh only.
@@ -92,7 +93,8 @@ impl Rules {
         !ahead.iter().any(|later| self.forbidden.contains(&(port, *later)))
     }
 
-    /// Returns the class in which a packet that leaves `node` by `port` arrives. `before` is the port by which it came there, and its class.
+    /// Returns the class in which a packet that leaves `node` by `port` arrives. `before` is the port by which it came there, and its
+    /// class.
     pub(super) fn class(&self, torus: Torus3, node: u32, port: usize, before: Option<(usize, usize)>) -> usize {
         let is_negative = port % 2;
         let crosses = usize::from(torus.place(node)[port / 2] as usize == is_negative);
