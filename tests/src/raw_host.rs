@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::run::domain;
 use cmdseq::{Completion, Instruction, completion, instruction};
-use fpga_hal::{BarIndex, DmaBuffer, Domain, Endpoint, Function, Window, in_process};
+use fpga_hal::{BarIndex, DmaBuffer, Endpoint, Function, Window, in_process};
 use fpga_regs::sequencer::{self, queue};
 
 /// Entries of the rings.
@@ -33,7 +34,7 @@ impl RawHost {
     /// # Panics
     /// If the card does not answer.
     pub fn attach(card: Arc<dyn Endpoint>, bytes: usize) -> Self {
-        let domain = Domain::in_process();
+        let domain = domain();
         let function = in_process::attach(card, &domain, "raw").expect("a card");
         let registers = function.window(BarIndex::new(0).expect("BAR0")).expect("registers");
         let memory = domain.allocate(RINGS_BYTES + bytes, 4096).expect("memory");

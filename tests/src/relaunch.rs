@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::run::domain;
 use cmdseq::graph::{Buffer, Graph, Step};
 use cmdseq::plan::{Algorithm, Collective, Request};
 use cmdseq::{Capabilities, Combine, Element, Reduction};
 use fpga_driver::{Cluster, Prepared};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::{Accesses, Fabric, Profile, Recorder};
 
 /// Cards of the fabric.
@@ -61,7 +62,7 @@ impl Recorded {
     /// If opening the cards or preparing the plan fails.
     pub fn prepare() -> Self {
         let fabric = Fabric::new(Profile::optweb(CARDS)).expect("a fabric");
-        let domain = Domain::in_process();
+        let domain = domain();
         let recorders: Vec<_> = (0..CARDS).map(|node| Recorder::new(fabric.endpoint(node))).collect();
         let attach = |recorder: &Arc<Recorder>| in_process::attach(recorder.clone(), &domain, "recorded");
         let functions = recorders.iter().map(attach).collect::<Result<_, _>>().expect("cards that answer");

@@ -6,13 +6,18 @@ use fpga_driver::{Cluster, Execution, Report};
 use fpga_hal::{Domain, in_process};
 use fpga_mock::{Fabric, Profile};
 
+/// A domain whose addresses begin with the last pages below 4 GiB: a card to which the host gives 32 bits of them finds nothing there.
+pub fn domain() -> Domain {
+    Domain::in_process_with(&[0xffff_c000..=(1 << 47) - 1], 65535)
+}
+
 /// Opens all cards of a fabric of `profile`.
 ///
 /// # Panics
 /// If the fabric cannot be built, or its cards cannot be opened.
 pub fn open(profile: Profile) -> (Fabric, Cluster) {
     let fabric = Fabric::new(profile).expect("a fabric that can be");
-    let domain = Domain::in_process();
+    let domain = domain();
     let nodes = fabric.profile().nodes;
     let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("mock {node}"));
     let functions = (0..nodes).map(attach).collect::<Result<_, _>>().expect("cards that answer");

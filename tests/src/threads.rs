@@ -4,8 +4,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::run::domain;
 use fpga_driver::{Card, Cluster, Error, Peers, PeersError};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::Fabric;
 
 /// What ranks have sent, by rank.
@@ -104,7 +105,7 @@ impl Drop for Thread {
 /// If the card cannot be attached.
 pub fn card(fabric: &Fabric, node: u32) -> Result<Card, Error> {
     let name = format!("mock {node}");
-    Card::open(in_process::attach(fabric.endpoint(node), &Domain::in_process(), &name).expect("a card"))
+    Card::open(in_process::attach(fabric.endpoint(node), &domain(), &name).expect("a card"))
 }
 
 /// Runs `rank` on a thread for each of `size` ranks, and returns what each has returned.

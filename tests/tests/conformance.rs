@@ -11,6 +11,7 @@ use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, Hardware, LateDma, Profile, Shell};
 use fpga_tests::conformance::{Bus, CARDS, CASES, Named, OF_HOST_MEMORY, Seen, WITHOUT_ENGINE};
+use fpga_tests::run::domain;
 use fpga_tests::sweep::is_full;
 use libtest_mimic::{Arguments, Trial};
 
@@ -106,7 +107,7 @@ fn late(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Arc<dyn Endpoint>> {
 }
 
 fn attach(endpoints: &[Arc<dyn Endpoint>]) -> Vec<Function> {
-    let domain = Domain::in_process();
+    let domain = domain();
     let attach = |card: &Arc<dyn Endpoint>| in_process::attach(Arc::clone(card), &domain, "conformance");
     endpoints.iter().map(attach).collect::<Result<_, _>>().expect("cards")
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use cmdseq::completion::{READ_POISONED, READ_TIMED_OUT};
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Error};
-use fpga_hal::{DmaBuffer, Domain, in_process};
+use fpga_hal::{DmaBuffer, in_process};
 use fpga_mock::{Fabric, Fault, Hardware, Profile};
 use fpga_regs::bits::Errors;
+use fpga_tests::run::domain;
 
 const BYTES: usize = 40_000;
 const LONG: Duration = Duration::from_secs(20);
@@ -26,7 +27,7 @@ const ALL: Hardware = Hardware { posted_writes: Some(3), split_dma: Some(5), dri
 /// A card, and host memory with other bytes than its own.
 fn card(hardware: Hardware) -> (Fabric, Card, Arc<DmaBuffer>) {
     let fabric = Fabric::new(Profile { hardware, ..Profile::optweb(2) }).unwrap();
-    let function = in_process::attach(fabric.endpoint(0), &Domain::in_process(), "card 0").unwrap();
+    let function = in_process::attach(fabric.endpoint(0), &domain(), "card 0").unwrap();
     let mut card = Card::open(function).unwrap();
     card.set_timeout(LONG);
     let buffer = card.allocate(BYTES).unwrap();
@@ -115,7 +116,7 @@ fn a_fetch_that_fails_halts_the_card_and_the_driver_says_why() {
 fn a_card_that_waits_for_an_answer_is_busy_and_others_go_on() {
     for hardware in [PLAIN, Hardware { posted_writes: None, ..ALL }] {
         let (fabric, mut card, buffer) = card(hardware);
-        let domain = Domain::in_process();
+        let domain = domain();
         let other = in_process::attach(fabric.endpoint(1), &domain, "card 1").unwrap();
         let mut other = Card::open(other).unwrap();
         let _clock = fabric.start_clock().unwrap();

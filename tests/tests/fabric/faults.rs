@@ -6,15 +6,15 @@ use cmdseq::instruction::{Rights, Window};
 use cmdseq::plan::{Algorithm, Collective, Request, plan};
 use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 use fpga_driver::{Bound, Card, Cluster, Error, Execution, State, Token, Unfinished};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::{Fabric, Fault, Moved, Profile, When};
-use fpga_tests::run::{open, plan_all};
+use fpga_tests::run::{domain, open, plan_all};
 
 const MIB: u64 = 1 << 20;
 
 fn two_cards() -> (Fabric, Card, Card) {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
-    let domain = Domain::in_process();
+    let domain = domain();
     let card =
         |node| Card::open(in_process::attach(fabric.endpoint(node), &domain, &format!("{node}")).unwrap()).unwrap();
     let (first, second) = (card(0), card(1));
@@ -379,7 +379,7 @@ fn one_sided_transfers_leave_the_peer_alone() {
 #[test]
 fn a_card_is_open_once() {
     let (fabric, first, _second) = two_cards();
-    let again = |fabric: &Fabric| in_process::attach(fabric.endpoint(0), &Domain::in_process(), "again");
+    let again = |fabric: &Fabric| in_process::attach(fabric.endpoint(0), &domain(), "again");
     for handle in [&fabric, &fabric.clone()] {
         assert!(matches!(again(handle), Err(fpga_hal::Error::InUse { name }) if name == "again"));
     }
@@ -389,7 +389,7 @@ fn a_card_is_open_once() {
 
 #[test]
 fn cards_of_different_fabrics_are_no_cluster() {
-    let domain = Domain::in_process();
+    let domain = domain();
     let of = |cards, node, name: &str| {
         in_process::attach(Fabric::new(Profile::optweb(cards)).unwrap().endpoint(node), &domain, name).unwrap()
     };

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use cmdseq::Instruction;
 use fpga_driver::Card;
-use fpga_hal::{Domain, InterruptKind, in_process};
+use fpga_hal::{InterruptKind, in_process};
 use fpga_mock::{Fabric, LateDma, Profile};
+use fpga_tests::run::domain;
 use fpga_tests::without_msix::WithoutMsix;
 
 #[test]
@@ -15,7 +16,7 @@ fn the_driver_falls_back_to_the_line() {
     let _clock = fabric.start_clock().unwrap();
     // DMA that takes milliseconds: every wait sleeps, so that only the interrupt wakes it in time.
     let late = LateDma::new(fabric.endpoint(0), 1, Duration::from_millis(4));
-    let domain = Domain::in_process();
+    let domain = domain();
     let function = in_process::attach(Arc::new(WithoutMsix(late)), &domain, "no MSI-X").unwrap();
     assert_eq!(function.vectors(InterruptKind::Msix).unwrap(), 0);
     assert_eq!(function.vectors(InterruptKind::Intx).unwrap(), 1);

@@ -7,15 +7,16 @@ use std::time::Duration;
 use cmdseq::instruction::Window;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Error, PIPE_BUF, PIPE_BYTES, Pipe, PipeError, PipeReader, PipeWriter};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::{Fabric, Profile};
+use fpga_tests::run::domain;
 use proptest::prelude::*;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
 
 fn card(fabric: &Fabric, node: u32) -> Card {
-    let function = in_process::attach(fabric.endpoint(node), &Domain::in_process(), &format!("mock {node}"));
+    let function = in_process::attach(fabric.endpoint(node), &domain(), &format!("mock {node}"));
     Card::open(function.expect("a card that answers")).expect("a card")
 }
 

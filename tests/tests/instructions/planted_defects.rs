@@ -9,10 +9,11 @@ use cmdseq::{Completion, Instruction, Status, completion, instruction};
 use fpga_driver::{Card, Error};
 use fpga_hal::endpoint::{Endpoint, Interposer};
 use fpga_hal::memory::barrier;
-use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Window, in_process};
+use fpga_hal::{BarIndex, DmaBuffer, Function, Window, in_process};
 use fpga_mock::{Fabric, Hardware, Profile};
 use fpga_regs::bits;
 use fpga_regs::sequencer::{self, queue};
+use fpga_tests::run::domain;
 
 const BLOCK: u64 = 0x1000;
 const DEPTH: u32 = 4;
@@ -55,7 +56,7 @@ struct Queue {
 }
 
 fn attach(card: Arc<dyn Endpoint>) -> Function {
-    in_process::attach(card, &Domain::in_process(), "planted").expect("a card")
+    in_process::attach(card, &domain(), "planted").expect("a card")
 }
 
 impl Queue {

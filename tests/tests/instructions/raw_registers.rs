@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fpga_hal::{BarIndex, DmaBuffer, Domain, Function, Window, in_process};
 use fpga_mock::{Fabric, Profile};
+use fpga_tests::run::domain;
 
 /// Offsets retyped from docs/registers.md. The sequencer's block starts at 0x1000 of BAR0.
 const CONTROL: u64 = 0x1100;
@@ -140,7 +141,7 @@ impl RawCard {
 
 fn fabric(cards: u32) -> Vec<RawCard> {
     let fabric = Fabric::new(Profile::optweb(cards)).unwrap();
-    let domain = Domain::in_process();
+    let domain = domain();
     (0..cards).map(|node| RawCard::open(&fabric, node, &domain)).collect()
 }
 

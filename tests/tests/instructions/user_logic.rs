@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Card, Error};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::{CardMemory, Fabric, Profile, UserCall, UserLogic};
+use fpga_tests::run::domain;
 
 /// Inverts bytes, a beat of 32 a cycle; refuses what leaves card memory.
 struct Invert;
@@ -22,7 +23,7 @@ impl UserLogic for Invert {
 fn user_logic_works_on_card_memory_and_takes_its_time() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     fabric.set_user_logic(0, Box::new(Invert));
-    let mut card = Card::open(in_process::attach(fabric.endpoint(0), &Domain::in_process(), "0").unwrap()).unwrap();
+    let mut card = Card::open(in_process::attach(fabric.endpoint(0), &domain(), "0").unwrap()).unwrap();
     card.write_memory(100, &[0x0f; 640]).unwrap();
     let user = |bytes| Instruction::user(Operand::card(100), Operand::card(5000), bytes, 0);
     let done = card.run([user(640)], Duration::from_secs(5)).unwrap();

@@ -15,13 +15,13 @@ use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::routed::{Error, Network, Transform, Transformed};
 use fpga_driver::{Cluster, Error as CardError};
 use fpga_hal::endpoint::Interposer;
-use fpga_hal::{BarIndex, Domain, Endpoint, Function, in_process};
+use fpga_hal::{BarIndex, Endpoint, Function, in_process};
 use fpga_mock::{Fabric, Fault, Hardware, Profile};
 use fpga_regs::{fft, router};
 use fpga_tests::dice::{Dice, seed};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
-use fpga_tests::run::open;
+use fpga_tests::run::{domain, open};
 use fpga_tests::sweep::Sweep;
 
 use direct_transform::{Point, bound, distance};
@@ -165,7 +165,7 @@ impl Interposer for WrongWord {
 #[test]
 fn a_failure_in_the_middle_leaves_the_old_tables_in_force() {
     let fabric = Fabric::new(novo_g("2x2x2")).unwrap();
-    let (domain, is_wrong) = (Domain::in_process(), Arc::new(AtomicBool::new(false)));
+    let (domain, is_wrong) = (domain(), Arc::new(AtomicBool::new(false)));
     let function = |node: u32| -> Function {
         let card = fabric.endpoint(node);
         let card = match node {
@@ -209,7 +209,7 @@ fn register(cluster: &Cluster, node: usize, block: u64) -> impl Fn(u32, Option<u
 #[test]
 fn tables_of_a_part_of_the_cards_are_refused() {
     let fabric = Fabric::new(novo_g("2x2x2")).unwrap();
-    let domain = Domain::in_process();
+    let domain = domain();
     let function = |node: &u32| in_process::attach(fabric.endpoint(*node), &domain, &format!("card {node}")).unwrap();
     let cluster = Cluster::open([0, 1, 2, 4, 5, 6, 7].iter().map(function).collect()).unwrap();
     let error = Network::of(&cluster).unwrap_err();

@@ -6,8 +6,9 @@ use cmdseq::plan::{self, Algorithm, Collective, Request};
 use cmdseq::{Completion, CostModel, Instruction, Operand, Status};
 use fpga_driver::trace::{Counter, Interval, Moment, Trace, correlate};
 use fpga_driver::{Cluster, Execution};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::{Fabric, Profile};
+use fpga_tests::run::domain;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The cycle counter has 48 bits.
@@ -15,7 +16,7 @@ const CYCLES: u64 = (1 << 48) - 1;
 
 fn cluster(profile: Profile) -> (Fabric, Cluster) {
     let fabric = Fabric::new(profile).unwrap();
-    let domain = Domain::in_process();
+    let domain = domain();
     let nodes = 0..fabric.profile().nodes;
     let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("card {node}")).unwrap();
     let cluster = Cluster::open(nodes.map(attach).collect()).unwrap();

@@ -13,6 +13,7 @@ use fpga_hal::vfio_user::{Server, connect};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::dfl::D5005;
 use fpga_mock::{Fabric, Profile, Shell};
+use fpga_tests::run::domain;
 
 /// Two cards on a fabric; the first with a control function.
 struct Cards {
@@ -24,7 +25,7 @@ struct Cards {
 impl Cards {
     fn new() -> Self {
         let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) }).unwrap();
-        Cards { first: D5005::new(&fabric, 0), fabric, domain: Domain::in_process() }
+        Cards { first: D5005::new(&fabric, 0), fabric, domain: domain() }
     }
 
     fn control_function(&self) -> Function {

@@ -10,6 +10,7 @@ use fpga_hal::vfio_user::{Server, connect};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::dfl::D5005;
 use fpga_mock::{Fabric, Profile, Shell};
+use fpga_tests::run::domain;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -106,7 +107,7 @@ impl Pac {
     }
 
     fn function(&self) -> Function {
-        in_process::attach(self.card.accelerator(), &Domain::in_process(), "card 0").unwrap()
+        in_process::attach(self.card.accelerator(), &domain(), "card 0").unwrap()
     }
 }
 

@@ -14,6 +14,7 @@ use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::dfl::D5005;
 use fpga_mock::{Fabric, LateDma, Profile, Shell};
+use fpga_tests::run::domain;
 use proptest::prelude::*;
 
 /// Longer than anything here takes, on any machine.
@@ -47,7 +48,7 @@ impl Pac {
 }
 
 fn attach(card: Arc<dyn Endpoint>) -> Function {
-    in_process::attach(card, &Domain::in_process(), "card 0").unwrap()
+    in_process::attach(card, &domain(), "card 0").unwrap()
 }
 
 fn open(function: Function, completion: Completion) -> Engine {

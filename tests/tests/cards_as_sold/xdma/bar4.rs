@@ -5,9 +5,10 @@ use std::sync::Arc;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Card, Error, Feed, State, xdma};
 use fpga_hal::endpoint::Interposer;
-use fpga_hal::{BarIndex, Domain, Endpoint, in_process};
+use fpga_hal::{BarIndex, Endpoint, in_process};
 use fpga_mock::Shell;
 use fpga_mock::xdma::Shape;
+use fpga_tests::run::domain;
 
 use super::PATIENCE;
 use super::sequencer::{Rig, nop, window};
@@ -102,11 +103,8 @@ fn a_read_back_that_is_missing_is_an_error_and_never_another_instruction() {
     for seed in 0..20 {
         let rig = rig();
         rig.cards.reorder_words(0, seed);
-        let function = in_process::attach(
-            Arc::new(Forgetful(rig.cards.endpoint(0))),
-            &Domain::in_process(),
-            "a host that reads nothing back",
-        );
+        let function =
+            in_process::attach(Arc::new(Forgetful(rig.cards.endpoint(0))), &domain(), "a host that reads nothing back");
         let mut card = Card::open(function.unwrap()).unwrap();
         card.set_timeout(PATIENCE);
         // Twice around the ring of 128, so that old words are valid ones.

@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 
 use fpga_driver::alveo::{Error, Loader};
 use fpga_driver::find_sequencer;
-use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
+use fpga_hal::{BarIndex, Function, Window, in_process};
 use fpga_mock::xdma::{IDCODE, INTERFACE, IcapFault, Shape, XdmaCards, stream};
 use fpga_mock::{Fabric, Profile, Shell};
+use fpga_tests::run::domain;
 
 use super::{attach, shape};
 
@@ -17,7 +18,7 @@ const OTHER: u128 = 0x11223344_5566_7788_99aa_bbccddeeff00;
 fn fabric() -> (XdmaCards, Function) {
     let fabric = Fabric::new(Profile { shell: Shell::AlveoXdma, ..Profile::optweb(2) }).unwrap();
     let cards = XdmaCards::before(&fabric, Shape::default());
-    let function = in_process::attach(cards.endpoint(0), &Domain::in_process(), "card 0").unwrap();
+    let function = in_process::attach(cards.endpoint(0), &domain(), "card 0").unwrap();
     (cards, function)
 }
 

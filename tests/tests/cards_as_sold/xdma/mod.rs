@@ -16,6 +16,7 @@ use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Shape, XdmaCards};
+use fpga_tests::run::domain;
 use proptest::prelude::*;
 
 /// For waits that are to time out.
@@ -35,7 +36,7 @@ fn shape(h2c: u32, c2h: u32) -> Shape {
 }
 
 fn attach(card: Arc<dyn Endpoint>) -> Function {
-    in_process::attach(card, &Domain::in_process(), "card 0").unwrap()
+    in_process::attach(card, &domain(), "card 0").unwrap()
 }
 
 fn open(cards: &XdmaCards, completion: Completion) -> Engine {

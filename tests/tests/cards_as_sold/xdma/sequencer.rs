@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use cmdseq::{Instruction, Operand, Status, Table, Tables, instruction};
 use fpga_driver::{Bound, Card, Cluster, Error, Feed, Pipe, PipeError, PipeWriter, State, xdma};
-use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
+use fpga_hal::{BarIndex, Function, Window, in_process};
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_mock::{Accesses, Fabric, Fault, Profile, Recorder, Shell, When};
 use fpga_regs::xdma::Status as EngineStatus;
+use fpga_tests::run::domain;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{PATIENCE, SHORT, pattern};
@@ -38,7 +39,7 @@ impl Rig {
     }
 
     pub(crate) fn function(&self, node: u32) -> Function {
-        in_process::attach(self.cards.endpoint(node), &Domain::in_process(), &format!("node {node}")).unwrap()
+        in_process::attach(self.cards.endpoint(node), &domain(), &format!("node {node}")).unwrap()
     }
 
     pub(crate) fn card(&self, node: u32) -> Card {
@@ -137,7 +138,7 @@ fn accesses(shell: Shell, shape: Shape, count: u64) -> (Feed, Accesses) {
     let engines = shell.has_engine().then(|| XdmaCards::before(&fabric, shape));
     let recorder = Recorder::new(engines.map_or_else(|| fabric.endpoint(0), |cards| cards.endpoint(0)));
     let endpoint = Arc::<Recorder>::clone(&recorder);
-    let mut card = Card::open(in_process::attach(endpoint, &Domain::in_process(), "recorded").unwrap()).unwrap();
+    let mut card = Card::open(in_process::attach(endpoint, &domain(), "recorded").unwrap()).unwrap();
     let queue = card.queue_mut();
     recorder.take();
     for _ in 0..count {

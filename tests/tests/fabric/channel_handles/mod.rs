@@ -8,9 +8,10 @@ use std::time::Duration;
 use app_channels::*;
 use fpga_channels::{Part, generate, parse};
 use fpga_driver::channel::{Error, Network, Settings};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::in_process;
 use fpga_mock::ChannelCards;
 use fpga_mock::circus::{Design, Profile, Torus};
+use fpga_tests::run::domain;
 
 /// Longer than anything here takes, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(30);
 
 fn network() -> Network {
     let cards = ChannelCards::new(&Profile::published(), Design::new(Torus::new(4, 2).unwrap())).unwrap();
-    let domain = Domain::in_process();
+    let domain = domain();
     let attach = |node| in_process::attach(cards.endpoint(node), &domain, &format!("card {node}")).unwrap();
     let mut network = Network::open((0..cards.nodes()).map(attach)).unwrap();
     network.load().unwrap();

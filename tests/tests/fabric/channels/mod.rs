@@ -13,6 +13,7 @@ use fpga_hal::vfio_user::{self, Server};
 use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::circus::{Channel, Channels, Design, Placement, Profile, Torus};
 use fpga_mock::{ChannelCards, LateDma};
+use fpga_tests::run::domain;
 use proptest::prelude::*;
 
 /// Longer than anything here takes, on any machine.
@@ -25,7 +26,7 @@ fn cards(profile: &Profile, width: u32, height: u32) -> ChannelCards {
 }
 
 fn attach(cards: impl IntoIterator<Item = Arc<dyn Endpoint>>) -> Vec<Function> {
-    let domain = Domain::in_process();
+    let domain = domain();
     let attach = |(node, card)| in_process::attach(card, &domain, &format!("card {node}")).unwrap();
     cards.into_iter().enumerate().map(attach).collect()
 }
@@ -220,7 +221,7 @@ fn ends_are_closed_and_opened_again() {
     assert!(matches!(network.reader(3, settings(1, 8, 32)), Err(Error::Refused { id: 1, .. })));
     // Ends keep their card in use.
     drop(network);
-    let again = || in_process::attach(cards.endpoint(3), &Domain::in_process(), "again");
+    let again = || in_process::attach(cards.endpoint(3), &domain(), "again");
     assert!(again().is_err());
     drop(reader);
     again().unwrap();
