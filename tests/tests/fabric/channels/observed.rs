@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_driver::channel::{Error, Network};
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag, Interposer, InterruptPort};
@@ -17,11 +17,19 @@ use super::{PATIENCE, attach, cards, functions, read, settings};
 /// Where the mock has its block.
 const BLOCK: u64 = 0x4000;
 
-/// Counts interrupts, and alters what a card says.
+/// Counts interrupts and what asks for them, and alters what a card says.
 struct Observed {
     card: Arc<dyn Endpoint>,
-    interrupts: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     lie: Lie,
+}
+
+/// What was seen on all cards.
+#[derive(Default)]
+struct Counts {
+    interrupts: AtomicU64,
+    /// Writes of INTERRUPT_ARM of the first end of a card.
+    armed: AtomicU64,
 }
 
 /// How a card lies.
@@ -37,7 +45,7 @@ enum Lie {
 struct ObservedPorts {
     dma: Arc<dyn DmaPort>,
     interrupts: Arc<dyn InterruptPort>,
-    count: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     lie: Lie,
 }
 
@@ -56,7 +64,7 @@ impl DmaPort for ObservedPorts {
 
 impl InterruptPort for ObservedPorts {
     fn raise(&self, vector: u16) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.counts.interrupts.fetch_add(1, Ordering::Relaxed);
         self.interrupts.raise(vector);
     }
 
@@ -71,7 +79,7 @@ impl Interposer for Observed {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        let ports = Arc::new(ObservedPorts { dma, interrupts, count: Arc::clone(&self.interrupts), lie: self.lie });
+        let ports = Arc::new(ObservedPorts { dma, interrupts, counts: Arc::clone(&self.counts), lie: self.lie });
         self.card.attach(Arc::clone(&ports) as Arc<dyn DmaPort>, ports);
     }
 
@@ -84,16 +92,23 @@ impl Interposer for Observed {
             data.copy_from_slice(&value.to_le_bytes());
         }
     }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        self.card.bar_write(bar, offset, data);
+        if bar.index() == 0 && offset == BLOCK + u64::from(end::base(0) + end::INTERRUPT_ARM) {
+            self.counts.armed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The cards of a network; all of them lie.
-fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<AtomicU64>) {
-    let count = Arc::new(AtomicU64::new(0));
+fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<Counts>) {
+    let counts = Arc::new(Counts::default());
     let observe = |node| {
-        let observed = Observed { card: cards.endpoint(node), interrupts: Arc::clone(&count), lie };
+        let observed = Observed { card: cards.endpoint(node), counts: Arc::clone(&counts), lie };
         Arc::new(observed) as Arc<dyn Endpoint>
     };
-    (attach((0..cards.nodes()).map(observe)), count)
+    (attach((0..cards.nodes()).map(observe)), counts)
 }
 
 #[test]
@@ -134,7 +149,7 @@ impl Interposer for Counted {
 #[test]
 fn a_reader_sleeps_until_the_interrupt() {
     let cards = cards(&Profile::complete(), 2, 1);
-    let (functions, interrupts) = observed(&cards, Lie::None);
+    let (functions, counts) = observed(&cards, Lie::None);
     let mut network = Network::open(functions).unwrap();
     network.load().unwrap();
     let mut reader = network.reader(1, settings(0, 4, 16)).unwrap();
@@ -142,20 +157,41 @@ fn a_reader_sleeps_until_the_interrupt() {
     writer.write(&[1; 4], PATIENCE).unwrap();
     read(&mut reader, 4);
     // Nobody waited, so nobody asked for an interrupt.
-    let before = interrupts.load(Ordering::Relaxed);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 0);
+    let before = counts.armed.load(Ordering::Relaxed);
     let reading = thread::spawn(move || read(&mut reader, 4));
-    // By then the reader sleeps. If it does not, it finds the word without an interrupt.
-    thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    while counts.armed.load(Ordering::Relaxed) == before {
+        assert!(began.elapsed() < PATIENCE, "it does not ask for an interrupt");
+        thread::sleep(Duration::from_millis(1));
+    }
     writer.write(&[2; 4], PATIENCE).unwrap();
     assert_eq!(reading.join().unwrap(), [2; 4]);
-    assert_eq!(before, 0);
-    assert!(interrupts.load(Ordering::Relaxed) <= 1);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 1);
+}
+
+/// As after a reset of the channels behind the driver's back, when registers can be read.
+#[test]
+fn an_end_that_the_card_has_closed_is_told() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let functions = functions(&cards);
+    let windows: Vec<_> = functions.iter().map(|one| one.window(BarIndex::new(0).unwrap()).unwrap()).collect();
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    let mut reader = network.reader(1, settings(0, 4, 16)).unwrap();
+    let mut writer = network.writer(0, 1, settings(0, 4, 16)).unwrap();
+    for window in windows {
+        window.write_u32(BLOCK + u64::from(end::base(0) + end::ENABLE), 0).unwrap();
+    }
+    for error in [writer.write(&[2; 1 << 16], PATIENCE).unwrap_err(), reader.read(&mut [0; 4], PATIENCE).unwrap_err()] {
+        assert!(matches!(&error, Error::Stopped { why, .. } if why.contains("reset")), "{error}");
+    }
 }
 
 #[test]
 fn an_armed_end_raises_its_interrupt_once() {
     let cards = cards(&Profile::complete(), 2, 1);
-    let (functions, interrupts) = observed(&cards, Lie::None);
+    let (functions, counts) = observed(&cards, Lie::None);
     let window = functions[1].window(BarIndex::new(0).unwrap()).unwrap();
     let mut network = Network::open(functions).unwrap();
     network.load().unwrap();
@@ -163,17 +199,17 @@ fn an_armed_end_raises_its_interrupt_once() {
     let mut writer = network.writer(0, 1, settings(0, 4, 64)).unwrap();
     let arm = |seen| window.write_u32(BLOCK + u64::from(end::base(0) + end::INTERRUPT_ARM), seen).unwrap();
     arm(0);
-    assert_eq!(interrupts.load(Ordering::Relaxed), 0);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 0);
     writer.write(&[1; 4], PATIENCE).unwrap();
     writer.write(&[1; 4], PATIENCE).unwrap();
-    assert_eq!(interrupts.load(Ordering::Relaxed), 1);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 1);
     // At once, if there is more already; not for what was seen.
     arm(1);
-    assert_eq!(interrupts.load(Ordering::Relaxed), 2);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 2);
     arm(2);
-    assert_eq!(interrupts.load(Ordering::Relaxed), 2);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 2);
     writer.write(&[1; 4], PATIENCE).unwrap();
-    assert_eq!(interrupts.load(Ordering::Relaxed), 3);
+    assert_eq!(counts.interrupts.load(Ordering::Relaxed), 3);
 }
 
 #[test]
