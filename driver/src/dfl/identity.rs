@@ -50,6 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_shell_is_printed_with_its_version_and_its_day() {
+        let identity = Identity { bitstream: 0x1230_0000_89ab_cdef, date: 0x0261_1011, interface: Some(0xfeed) };
+        assert_eq!(identity.version(), [1, 2, 3]);
+        let shell = "shell 1.2.3, bitstream 1230000089abcdef";
+        assert_eq!(identity.to_string(), format!("{shell} of 2026-11-01, interface 0000000000000000000000000000feed"));
+        assert_eq!(Identity { date: 0, interface: None, ..identity }.to_string(), shell);
+    }
+
+    #[test]
     fn digits_that_are_no_date_are_none() {
         let day = |date| Identity { bitstream: 0, date, interface: None }.day();
         assert_eq!(day(0x0261_1011), Some((2026, 11, 1)));

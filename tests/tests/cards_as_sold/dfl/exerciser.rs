@@ -1,13 +1,15 @@
 //! The host exerciser: every length in every mode, by the driver and by registers; resets in the middle.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::dfl::{Control, Error, Exercise, Exerciser};
+use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, Interposer, InterruptPort};
 use fpga_hal::vfio_user::{Server, connect};
-use fpga_hal::{DmaBuffer, Domain, Function, InterruptKind, Window, in_process};
+use fpga_hal::{DmaBuffer, Domain, Endpoint, Function, InterruptKind, Iova, Window, in_process};
 use fpga_mock::LateDma;
 
 use super::{Cards, bar_0};
@@ -54,6 +56,50 @@ fn host_memory_that_answers_late_changes_nothing() {
             check(&mut exerciser, exercise, lines, 4);
         }
     }
+}
+
+/// A bus that changes a byte of the first line that a card writes.
+struct Wrong(Arc<dyn Endpoint>);
+
+struct WrongPort {
+    dma: Arc<dyn DmaPort>,
+    is_changed: AtomicBool,
+}
+
+impl DmaPort for WrongPort {
+    fn read(&self, tag: DmaTag, iova: Iova, data: &mut [u8]) -> DmaProgress {
+        self.dma.read(tag, iova, data)
+    }
+
+    fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+        let mut data = data.to_vec();
+        if !self.is_changed.swap(true, Ordering::Relaxed) {
+            data[5] ^= 0x10;
+        }
+        self.dma.write(tag, iova, &data)
+    }
+}
+
+impl Interposer for Wrong {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.0
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.0.attach(Arc::new(WrongPort { dma, is_changed: AtomicBool::new(false) }), interrupts);
+    }
+}
+
+#[test]
+fn a_wrong_byte_is_told_with_its_place() {
+    let cards = Cards::new();
+    let wrong = Arc::new(Wrong(cards.first.exerciser().unwrap()));
+    let function = in_process::attach(wrong, &cards.domain, "wrong").unwrap();
+    let mut exerciser = Exerciser::open(function).unwrap();
+    let error = exerciser.run(Exercise::Loopback, 64, 4, 1).unwrap_err();
+    let Error::WrongData { at: 5, expected, found, .. } = error else { panic!("{error:?}") };
+    assert_eq!(found ^ expected, 0x10);
+    check(&mut exerciser, Exercise::Loopback, 64, 4);
 }
 
 #[test]

@@ -104,6 +104,14 @@ fn interrupts_need_a_vector() {
         assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains("no vector"), "{error}");
     }
     opened(&[], Completion::Interrupt).unwrap();
+    // Behind another parameter of 3584 bytes, unless that is the last.
+    let behind = |last: u32| {
+        let header = [(0x28, 2), (0x2c, 3584 / 8 << 3 | last)];
+        let parameter = [(0xe28, 1), (0xe2c, 1), (0xe30, 1), (0xe34, 1)];
+        [&header[..], &parameter].concat().into_iter().map(|(at, value)| (BLOCK + at, value)).collect::<Vec<_>>()
+    };
+    opened(&behind(0), Completion::Interrupt).unwrap();
+    assert!(matches!(opened(&behind(1), Completion::Interrupt), Err(Error::Refused { .. })));
     for (offset, value) in [(0x30, 0xffff_fff0), (0x30, 2048), (0x34, 0), (0x34, !1)] {
         let error = opened(&[(BLOCK + offset, value)], Completion::Poll).unwrap_err();
         assert!(matches!(error, Error::BadRegister { .. }), "{error:?}");
