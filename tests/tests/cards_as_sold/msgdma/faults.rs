@@ -9,8 +9,9 @@ use fpga_driver::msgdma::{Completion, Direction, Engine, Error, Piece};
 use fpga_hal::{BarIndex, Domain};
 use fpga_mock::LateDma;
 use fpga_mock::msgdma::Fault;
-use fpga_regs::msgdma::Status;
+use fpga_regs::msgdma::{Control, Status};
 
+use super::raw::{BLOCK, CONTROL};
 use super::{BOTH, PATIENCE, Pac, SHORT, attach, pattern, round_trip};
 
 /// Ten pieces of 4 KiB.
@@ -121,6 +122,23 @@ fn a_stuck_engine_that_is_dropped_is_reset_first() {
     drop(engine);
     let mut engine = Engine::open(function, Completion::Interrupt).unwrap();
     round_trip(&mut engine, &pac, 1, 100);
+}
+
+/// Other users of the function, a sequencer beside the engine, go on. The engine's interrupt is off.
+#[test]
+fn an_idle_engine_that_is_dropped_resets_nothing() {
+    for completion in BOTH {
+        let pac = Pac::new();
+        let mut engine = pac.open(completion);
+        round_trip(&mut engine, &pac, 64, 100);
+        let function = engine.function().clone();
+        let command = function.config_read_u16(4).unwrap();
+        assert!(command & 1 << 2 != 0, "bus mastering is on: {command:#x}");
+        drop(engine);
+        assert_eq!(function.config_read_u16(4).unwrap(), command);
+        let control = function.window(BarIndex::new(2).unwrap()).unwrap().read_u32(BLOCK + CONTROL).unwrap();
+        assert_eq!(Control::from_bits_retain(control), Control::STOP_ON_ERROR | Control::STOP_EARLY);
+    }
 }
 
 /// More descriptors than the queue takes, each of which takes its time: the driver waits for room.
