@@ -254,3 +254,16 @@ fn data(seed: u64, bytes: usize) -> Vec<u8> {
     let byte = |at: u64| (at.wrapping_add(seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (0..bytes as u64).map(byte).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_both_directions_count() {
+        let run = Exercised { lines_read: 1000, lines_written: 500, cycles: 3000, clock_mhz: 250 };
+        // 1500 lines of 64 bytes in 12 microseconds.
+        assert_eq!(run.bytes_per_second(), 8e9);
+        assert_eq!(Exercised { cycles: 0, ..run }.bytes_per_second(), 8e9 * 3000.0, "as if it were one cycle");
+    }
+}

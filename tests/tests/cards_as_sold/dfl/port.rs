@@ -43,6 +43,10 @@ fn the_accelerator_answers_once_it_is_released() {
     let mut back = [0; 16];
     card.read_memory(4096, &mut back).unwrap();
     assert_eq!(&back, b"sixteen bytes...");
+    drop((token, card));
+    control.hold_accelerator().unwrap();
+    assert!(control.is_held().unwrap());
+    assert_eq!(bar_0(&cards.accelerator()).read_u64(0).unwrap(), u64::MAX);
 }
 
 #[test]
