@@ -106,7 +106,8 @@ fn interrupts_need_a_vector() {
     opened(&[], Completion::Interrupt).unwrap();
     // Behind another parameter of 3584 bytes, unless that is the last.
     let behind = |last: u32| {
-        let header = [(0x28, 2), (0x2c, 3584 / 8 << 3 | last)];
+        let words = 3584 / 8;
+        let header = [(0x28, 2), (0x2c, words << 3 | last)];
         let parameter = [(0xe28, 1), (0xe2c, 1), (0xe30, 1), (0xe34, 1)];
         [&header[..], &parameter].concat().into_iter().map(|(at, value)| (BLOCK + at, value)).collect::<Vec<_>>()
     };
