@@ -1,7 +1,7 @@
 //! What the host knows of a card's window slots, and the keys of windows.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use cmdseq::instruction::Window;
 
@@ -13,6 +13,15 @@ pub(crate) struct OpenWindow {
     pub(crate) window: Window,
     /// Of those for whom it is open.
     pub(crate) pin: Weak<()>,
+    /// The cards of the programs that it was opened for.
+    pub(crate) nodes: Arc<[u32]>,
+}
+
+impl OpenWindow {
+    /// Whether nobody holds it open.
+    pub(crate) fn is_unheld(&self) -> bool {
+        self.pin.strong_count() == 0
+    }
 }
 
 /// The windows that the host has opened on a card; a reset closes them all.

@@ -116,7 +116,7 @@ impl Cluster {
         execution: &Execution,
         deadline: Deadline,
     ) -> Result<Vec<(usize, usize)>> {
-        let mut held = self.running(&set.nodes);
+        let mut held = self.check_unclaimed(&set.nodes).and_then(|()| self.running(&set.nodes));
         if !self.is_alone() && execution.repeat as usize > REPETITIONS_KEPT {
             let expected = format!("at most {REPETITIONS_KEPT} if several processes hold the cards");
             held = Err(Error::argument("repeat", execution.repeat, expected));

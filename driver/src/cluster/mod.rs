@@ -3,6 +3,7 @@
 pub(crate) mod agreement;
 pub(crate) mod blame;
 pub(crate) mod calibrate;
+pub(crate) mod claims;
 pub(crate) mod communicators;
 pub(crate) mod ending;
 pub(crate) mod execute;
@@ -27,6 +28,7 @@ use crate::card::Card;
 use crate::card::control::CardFunctions;
 use crate::card::windows::Keys;
 use crate::cluster::blame::{Late, Unfinished};
+use crate::cluster::claims::Claim;
 use crate::communicators::group::Group;
 use crate::communicators::registry::Registry;
 use crate::communicators::roster::{Member, difference};
@@ -49,6 +51,8 @@ pub struct Cluster {
     pub(crate) registry: Registry,
     /// Of the windows to be opened.
     pub(crate) keys: Keys,
+    /// Of launches in flight that need their cards for themselves.
+    pub(crate) claims: Vec<Claim>,
     /// What the host does, if a trace is recorded.
     spans: Option<Box<Spans>>,
 }
@@ -111,7 +115,7 @@ impl Cluster {
         let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
         let member = |card: &Card| Member { node: card.node(), peer: 0, name: card.name().to_owned() };
         let group = Group::alone(cards.iter().map(member).collect());
-        Ok(Cluster { cards, group, order, registry, keys: Keys::default(), spans: None })
+        Ok(Cluster { cards, group, order, registry, keys: Keys::default(), claims: Vec::new(), spans: None })
     }
 
     /// All members, by rank of the process that holds their card, then by node.

@@ -1,6 +1,7 @@
 //! Schedules that stay on the cards and are launched again and again: planned once, encoded once, one doorbell per card.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
@@ -43,6 +44,8 @@ pub struct Prepared {
     not_launched: Option<Error>,
     /// Why a launch needs its cards exclusively, if it does.
     alone: Option<Refusal>,
+    /// Its claim of the cards, while somebody may finish what is in flight.
+    pin: Arc<()>,
     /// As long as it lives, its windows are open.
     _windows: Through,
     /// As long as it lives, its communicators are defined.
@@ -262,6 +265,7 @@ impl Cluster {
             in_flight: 0,
             not_launched: None,
             alone,
+            pin: Arc::default(),
             _windows: through,
             _contexts: contexts,
         };
@@ -309,30 +313,38 @@ impl Cluster {
     /// card. [`finish`](Cluster::finish) waits for it. Asks no other rank: all ranks launch the same, in the same order. If other
     /// processes hold members, a launch that fails here is reported by `finish`, on all ranks. Several launches may be in flight;
     /// each card runs them one after another, but not all cards at the same time. If a one-sided operation of `prepared` can reach a
-    /// card before or after that card runs the same launch, the launch needs its cards for itself until it is finished.
+    /// card before or after that card runs the same launch, the launch needs its cards for itself until it is finished, and asks the
+    /// other ranks whether it can have them.
     ///
     /// # Errors
-    /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there;
-    /// [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
+    /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there, or a launch in flight needs them
+    /// for itself; [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
     /// [`Error::Full`] if a ring is; [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`] if a queue does
     /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
+        if let Some(why) = &prepared.alone {
+            self.claim(&prepared.schedule.set.nodes, why, &prepared.pin)?;
+        }
         match self.launch_here(prepared) {
-            Err(error) if !self.is_alone() => {
+            Ok(()) => Ok(()),
+            Err(error) if self.is_alone() => {
+                self.unclaim(&prepared.pin);
+                Err(error)
+            }
+            Err(error) => {
                 self.group.peers.raise();
                 prepared.in_flight += 1;
                 prepared.not_launched.get_or_insert(error);
                 Ok(())
             }
-            outcome => outcome,
         }
     }
 
     #[inline]
     fn launch_here(&mut self, prepared: &mut Prepared) -> Result<()> {
-        if let Some(refusal) = &prepared.alone {
-            self.check_idle(prepared, refusal)?;
+        if prepared.alone.is_none() {
+            self.check_unclaimed(&prepared.schedule.set.nodes)?;
         }
         let cards = self.all_mut();
         for rank in &prepared.ranks {
@@ -352,13 +364,6 @@ impl Cluster {
             failed => return failed,
         }
         Ok(())
-    }
-
-    /// Makes sure that nothing is in flight on the cards of `prepared`, or else refuses with `refusal`.
-    #[cold]
-    fn check_idle(&self, prepared: &Prepared, refusal: &Refusal) -> Result<()> {
-        let is_busy = |rank: &Rank| self.cards().get(rank.card).is_some_and(|card| card.queue().in_flight() > 0);
-        if prepared.ranks.iter().any(is_busy) { Err(Error::Refused(refusal.clone())) } else { Ok(()) }
     }
 
     /// Waits for the oldest launch in flight, for at most `timeout`, and returns its times: the largest over the ranks, from
@@ -402,6 +407,7 @@ impl Cluster {
         }
         let failed = prepared.first_failure(cards);
         prepared.end_launch();
+        self.unclaim(&prepared.pin);
         let aborted = if ended.is_err() || has_failed { self.give_up_all(prepared) } else { Ok(()) };
         failed.and(ended).and(aborted).map(|()| prepared.times())
     }
@@ -432,6 +438,7 @@ impl Cluster {
         };
         if all.iter().all(Told::is_complete) {
             prepared.end_launch();
+            self.unclaim(&prepared.pin);
             return Ok(all.into_iter().map(|told| told.data).fold(Times::default(), Times::largest));
         }
         if own.is_none() && all.iter().all(|told| told.failing.is_none()) {
@@ -459,6 +466,7 @@ impl Cluster {
 
     /// Abandons all launches in flight and aborts them on the cards.
     fn give_up_all(&mut self, prepared: &mut Prepared) -> Result<()> {
+        self.unclaim(&prepared.pin);
         prepared.forget();
         // What another cluster has prepared may be on more cards.
         let indices = prepared.ranks.iter().map(|rank| rank.card).filter(|index| *index < self.cards.len());
@@ -507,6 +515,7 @@ impl Prepared {
 
     /// Abandons all launches in flight.
     fn forget(&mut self) {
+        self.pin = Arc::default();
         for rank in &mut self.ranks {
             rank.tokens.abandon();
             rank.current = None;

@@ -67,7 +67,7 @@ impl Cluster {
             return Err(Error::argument("programs", programs.len(), format!("one for each of {} ranks", group.len())));
         }
         let (deadline, begin) = (Deadline::after(timeout), self.moment());
-        let held = self.running(group);
+        let held = self.check_unclaimed(group).and_then(|()| self.running(group));
         let terms = || vec![("programs".to_owned(), digest(&plain(group, programs)))];
         let held = self.compare_until(held, terms, deadline)?;
         let through = self.expose(group, &held, programs, deadline)?;

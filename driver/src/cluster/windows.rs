@@ -56,24 +56,33 @@ impl Cluster {
         self.keys = Keys::Seeded(seed);
     }
 
-    /// Closes the windows of programs that were dropped, on all cards on which nothing is in flight. Every call that opens
-    /// windows does so too.
+    /// Closes the windows of programs that were dropped, if nothing is in flight on any card of the members. Collective. Every call
+    /// that opens windows does so too. Windows of programs that also ran on cards of others stay open.
     ///
     /// # Errors
-    /// The first card's that does not close one: see [`Card::wait`](crate::Card::wait).
+    /// The first card's that does not close one: see [`Card::wait`](crate::Card::wait). [`Error::Peer`] and [`Error::Peers`] of other
+    /// ranks.
     pub fn close_windows(&mut self) -> Result<()> {
         let deadline = self.deadline();
-        if !self.cards().iter().any(|card| card.windows.iter().any(is_unheld)) {
+        let closed = self.close_unheld(deadline);
+        self.agree_until(closed, deadline)
+    }
+
+    /// As [`close_windows`](Cluster::close_windows), but for what the ranks agree on at the end.
+    fn close_unheld(&mut self, deadline: Deadline) -> Result<()> {
+        let members = self.nodes();
+        let is_idle = self.is_idle(&members);
+        // A launch in flight on any of the cards may still go through a window of another.
+        let is_idle = match self.is_alone() {
+            true => is_idle?,
+            false => self.exchange(is_idle, |is_idle| *is_idle, deadline)?.1.into_iter().all(|is_idle| is_idle),
+        };
+        if !is_idle {
             return Ok(());
         }
-        // A launch in flight may still go through them.
-        for card in self.all_mut().iter_mut().filter(|card| card.queue().state() == State::Running) {
-            let _ = card.queue_mut().poll()?;
-            if card.queue().in_flight() > 0 {
-                return Ok(());
-            }
-        }
-        self.close_those(is_unheld, deadline)
+        self.end_idle_claims();
+        let is_over = |open: &OpenWindow| open.is_unheld() && open.nodes.iter().all(|node| members.contains(node));
+        self.close_those(is_over, deadline)
     }
 
     /// Opens the windows that the programs of `set` need, and returns which instructions go through which. Resident programs have
@@ -91,7 +100,7 @@ impl Cluster {
             return Ok(Through::default());
         }
         let capabilities = self.capabilities().clone();
-        let closed = self.close_windows();
+        let closed = self.close_unheld(deadline);
         let free = |(rank, index): &(usize, usize)| {
             let used = set.programs[*rank].opened_slots();
             (*rank, free_slots(capabilities.windows, &self.cards()[*index].windows, &used))
@@ -129,7 +138,7 @@ impl Cluster {
             exposure.through.iter().map(|(rank, index, at)| ((*rank, *index), all[*at])).collect();
         windows.sort_unstable();
         let pin = Arc::new(());
-        let opened = self.open_all(&opening, &pin, deadline);
+        let opened = self.open_all(&opening, &set.nodes, &pin, deadline);
         let through = Through { windows, pin: Some(pin) };
         match self.agree_until(opened, deadline) {
             Ok(()) => Ok(through),
@@ -163,13 +172,21 @@ impl Cluster {
         Ok(by_rank)
     }
 
-    /// Opens windows on all cards at once.
-    fn open_all(&mut self, opening: &[(usize, Window, Instruction)], pin: &Arc<()>, deadline: Deadline) -> Result<()> {
+    /// Opens windows on all cards at once, for programs on `nodes`.
+    fn open_all(
+        &mut self,
+        opening: &[(usize, Window, Instruction)],
+        nodes: &[u32],
+        pin: &Arc<()>,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let nodes: Arc<[u32]> = nodes.into();
         let mut tokens = Vec::with_capacity(opening.len());
         for (index, window, open) in opening {
             let card = self.card_mut(*index);
             tokens.push((*index, card.queue_mut().push_when_room(*open, deadline)?));
-            card.windows.push(OpenWindow { window: *window, pin: Arc::downgrade(pin) });
+            let (pin, nodes) = (Arc::downgrade(pin), Arc::clone(&nodes));
+            card.windows.push(OpenWindow { window: *window, pin, nodes });
         }
         for (index, ..) in opening {
             self.card_mut(*index).queue_mut().ring()?;
@@ -219,9 +236,4 @@ impl Cluster {
         }
         outcome
     }
-}
-
-/// Whether nobody holds the window open.
-fn is_unheld(open: &OpenWindow) -> bool {
-    open.pin.strong_count() == 0
 }

@@ -6,6 +6,7 @@ mod calibration;
 mod collectives;
 mod communicators;
 mod groups;
+mod one_sided;
 mod persistent;
 mod planner_choice;
 mod processes;
