@@ -7,6 +7,7 @@
 #[doc = include_str!("../../docs/persistent.md")]
 mod persistent_examples {}
 
+pub mod altered;
 pub mod bus_times;
 pub mod conformance;
 pub mod dice;

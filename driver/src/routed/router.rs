@@ -50,7 +50,8 @@ impl Router {
         let is_torus = |value: u32| value >> 24 == 0 && Torus3::new(sides_of(value)).is_ok();
         let sides = sides_of(block.checked("SIDES", registers::SIDES, expected, is_torus)?);
         let Ok(torus) = Torus3::new(sides) else { unreachable!("checked above") };
-        let node = block.checked("NODE", registers::NODE, "a node of the torus", |node| node < torus.nodes())?;
+        let is_own = |node| node == card.node() && node < torus.nodes();
+        let node = block.checked("NODE", registers::NODE, "the node of its sequencer, in the torus", is_own)?;
         let most = 1 << 16;
         let entries =
             block.checked("ENTRIES", registers::ENTRIES, "1 to 65536", |count| (1..=most).contains(&count))?;

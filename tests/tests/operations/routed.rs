@@ -18,6 +18,7 @@ use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Endpoint, Function, in_process};
 use fpga_mock::{Fabric, Fault, Hardware, Profile};
 use fpga_regs::{fft, router};
+use fpga_tests::altered::altered;
 use fpga_tests::dice::{Dice, seed};
 use fpga_tests::oracle::{Case, Moving, OPERATIONS};
 use fpga_tests::reduction::{self, Reducing, combinations, element_bytes};
@@ -194,6 +195,83 @@ fn a_failure_in_the_middle_leaves_the_old_tables_in_force() {
     for node in [0, 1, 5, 7] {
         assert_eq!(register(&cluster, node, ROUTER)(router::GENERATION, None), 1, "card {node}");
     }
+}
+
+/// A torus of eight cards, on one of which some registers read otherwise: offsets in its register BAR, and values.
+fn with_altered(node: u32, values: &[(u64, u32)]) -> (Fabric, Cluster) {
+    let fabric = Fabric::new(novo_g("2x2x2")).unwrap();
+    let domain = domain();
+    let function = |one: u32| {
+        let values = if one == node { values } else { &[] };
+        in_process::attach(altered(fabric.endpoint(one), 0, values), &domain, &format!("card {one}")).unwrap()
+    };
+    let cluster = Cluster::open((0..8).map(function).collect()).unwrap();
+    (fabric, cluster)
+}
+
+#[test]
+fn what_a_card_refuses_is_told() {
+    let at = |block: u64, register: u32, value: u32| [(block + u64::from(register), value)];
+    let loaded = |node: u32, values: &[(u64, u32)]| {
+        let (_fabric, cluster) = with_altered(node, values);
+        let mut network = Network::of(&cluster)?;
+        network.load(&some(network.torus(), 2)).map(|loaded| loaded.generation)
+    };
+    let refused = |block: u64, register: u32, reason: u32| at(block, register, 6 << 16 | reason);
+    for (reason, expected) in [
+        (router::NOT_STAGED, "card 6 has not staged them"),
+        (router::RUN_UNDER_WAY, "the user logic of card 6 has not ended a run"),
+        (99, "unknown reason 99"),
+    ] {
+        let error = loaded(0, &refused(ROUTER, router::REFUSED, reason)).unwrap_err();
+        assert!(matches!(error, Error::NotCommitted { .. }) && error.to_string().contains(expected), "{error}");
+    }
+    let error = loaded(4, &at(ROUTER, router::STAGED, 9)).unwrap_err();
+    assert!(matches!(&error, Error::NotStaged { name, written: 1, found: 9 } if name == "card 4"), "{error:?}");
+    // One that does not follow the commit.
+    let error = loaded(5, &at(ROUTER, router::GENERATION, 77)).unwrap_err();
+    assert!(matches!(error, Error::Generations { node: 5, found: 77, first: 78 }), "{error:?}");
+    for (reason, expected) in [
+        (fft::NOT_ARMED, "card 6 is not armed for this transform"),
+        (fft::NO_SOURCES, "the sources of card 6 are not those of this transform"),
+        (fft::NO_FIT, "it does not fit the cards"),
+        (fft::MEMORY, "the memory of card 6 lacks the range, or has an error there"),
+        (99, "unknown reason 99"),
+    ] {
+        let (_fabric, mut cluster) = with_altered(0, &refused(FFT, fft::REFUSED, reason));
+        let error = transform(&mut cluster, 16, SECONDS, &random(16, 1)).unwrap_err();
+        assert!(matches!(error, Error::NotStarted { .. }) && error.to_string().contains(expected), "{error}");
+    }
+    let (_fabric, mut cluster) = with_altered(3, &at(FFT, fft::STATE, fft::DONE));
+    let error = transform(&mut cluster, 16, SECONDS, &random(16, 1)).unwrap_err().to_string();
+    assert!(error.contains("card 3 is not armed"), "{error}");
+}
+
+#[test]
+fn what_a_router_says_of_itself_is_checked() {
+    for (register, value, name) in [
+        (router::NODE, 2, "NODE"),
+        (router::NODE, 8, "NODE"),
+        (router::SIDES, 0x0002_0200, "SIDES"),
+        (router::SIDES, 0x0102_0202, "SIDES"),
+        (router::ENTRIES, 0, "ENTRIES"),
+        (router::ENTRIES, 65_537, "ENTRIES"),
+        (router::INPUT_PACKETS, 0, "INPUT_PACKETS"),
+    ] {
+        let (_fabric, cluster) = with_altered(3, &[(ROUTER + u64::from(register), value)]);
+        let error = Network::of(&cluster).unwrap_err();
+        assert!(
+            matches!(&error, Error::Card(CardError::BadCapability { register, .. }) if *register == name),
+            "{error:?}"
+        );
+    }
+    // A torus of other sides, and an entry more than there is room for.
+    let (_fabric, cluster) = with_altered(3, &[(ROUTER + u64::from(router::SIDES), 0x0001_0204)]);
+    assert!(matches!(Network::of(&cluster).unwrap_err(), Error::Shape { given: [4, 2, 1], has: [2, 2, 2] }));
+    let (_fabric, cluster) = with_altered(3, &[(ROUTER + u64::from(router::ROUTES), 65_537)]);
+    let mut network = Network::of(&cluster).unwrap();
+    let error = network.load(&some(network.torus(), 2)).unwrap_err();
+    assert!(matches!(error, Error::Card(CardError::BadCapability { .. })), "{error:?}");
 }
 
 /// Returns a function that writes, and then reads, a register of a block of a card.

@@ -1,14 +1,13 @@
 //! The port's reset, and the errors of the card.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use cmdseq::{Instruction, Operand};
 use fpga_driver::dfl::Error;
 use fpga_driver::{Card, Error as CardError};
-use fpga_hal::endpoint::Interposer;
-use fpga_hal::{BarIndex, Endpoint, InterruptKind, in_process};
+use fpga_hal::{InterruptKind, in_process};
+use fpga_tests::altered::altered;
 
 use super::{Cards, bar_0};
 
@@ -111,29 +110,14 @@ fn errors_of_every_register_are_told_and_cleared() {
     assert!(!control.is_held().unwrap());
 }
 
-/// A port whose accelerator the board has switched off.
-struct WithoutPower(Arc<dyn Endpoint>);
-
-impl Interposer for WithoutPower {
-    fn behind(&self) -> &dyn Endpoint {
-        &*self.0
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.0.bar_read(bar, offset, data);
-        if (bar.index(), offset) == (0, 0x9_1040) {
-            data.copy_from_slice(&(6_u64 << 8).to_le_bytes()[..data.len()]);
-        }
-    }
-}
-
 #[test]
 fn errors_of_an_accelerator_without_power_stay() {
     let cards = Cards::new();
     cards.control().reset_accelerator().unwrap();
     cards.first.set_errors(0xa_0010, 1 << 31);
-    let without = WithoutPower(cards.first.control());
-    let function = in_process::attach(Arc::new(without), &cards.domain, "control of card 0").unwrap();
+    // The board has switched it off: PORT_STATUS.
+    let without = altered(cards.first.control(), 0, &[(0x9_1040, 6 << 8), (0x9_1044, 0)]);
+    let function = in_process::attach(without, &cards.domain, "control of card 0").unwrap();
     let mut control = fpga_driver::dfl::Control::open(function).unwrap();
     let error = control.clear_errors().unwrap_err();
     assert!(matches!(&error, Error::Refused { what, .. } if what.contains("switched off")), "{error}");

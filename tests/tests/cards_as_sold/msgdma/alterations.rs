@@ -1,40 +1,17 @@
 //! Cards whose building block says something else: nothing that it says is believed.
 
-use std::sync::Arc;
-
 use fpga_driver::Error as CardError;
 use fpga_driver::msgdma::{Completion, Engine, Error};
-use fpga_hal::endpoint::Interposer;
-use fpga_hal::{BarIndex, Endpoint};
+use fpga_hal::BarIndex;
+use fpga_tests::altered::altered;
 
 use super::raw::BLOCK;
 use super::{Pac, attach};
 
-/// A card on which some registers of 32 bits read otherwise: offset in BAR 2, and value.
-struct Reads {
-    card: Arc<dyn Endpoint>,
-    values: Vec<(u64, u32)>,
-}
-
-impl Interposer for Reads {
-    fn behind(&self) -> &dyn Endpoint {
-        &*self.card
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
-        for (at, value) in &self.values {
-            if bar.index() == 2 && *at == offset && data.len() == 4 {
-                data.copy_from_slice(&value.to_le_bytes());
-            }
-        }
-    }
-}
-
+/// Opens the engine of a card on which some registers of BAR 2 read otherwise, and uses it.
 fn opened(values: &[(u64, u32)], completion: Completion) -> Result<(), Error> {
     let pac = Pac::new();
-    let card = Reads { card: pac.endpoint(), values: values.to_vec() };
-    let mut engine = Engine::open(attach(Arc::new(card)), completion)?;
+    let mut engine = Engine::open(attach(altered(pac.endpoint(), 2, values)), completion)?;
     engine.write(5, &[7; 100])?;
     let mut back = [0; 100];
     engine.read(5, &mut back)?;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fpga_driver::Error as CardError;
 use fpga_driver::xdma::{Completion, Direction, Engine, Error, Piece};
-use fpga_hal::endpoint::Interposer;
-use fpga_hal::{BarIndex, Endpoint};
+use fpga_hal::BarIndex;
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_regs::xdma::Status;
@@ -280,30 +279,10 @@ fn other_functions_have_no_engine() {
     assert!(error.ends_with("BAR4 has 4096 bytes"), "{error}");
 }
 
-/// A card on which some registers of the DMA BAR read otherwise: offset, and value.
-struct Reads {
-    card: Arc<dyn Endpoint>,
-    values: Vec<(u64, u32)>,
-}
-
-impl Interposer for Reads {
-    fn behind(&self) -> &dyn Endpoint {
-        &*self.card
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
-        for (at, value) in &self.values {
-            if bar.index() == 2 && *at == offset && data.len() == 4 {
-                data.copy_from_slice(&value.to_le_bytes());
-            }
-        }
-    }
-}
-
+/// A card on which some registers of the DMA BAR read otherwise.
 fn altered(cards: &XdmaCards, values: &[(u64, u32)]) -> Result<Engine, Error> {
-    let card = Reads { card: cards.endpoint(0), values: values.to_vec() };
-    let mut engine = Engine::open(attach(Arc::new(card)), Completion::Poll)?;
+    let card = fpga_tests::altered::altered(cards.endpoint(0), 2, values);
+    let mut engine = Engine::open(attach(card), Completion::Poll)?;
     engine.set_timeout(PATIENCE);
     Ok(engine)
 }

@@ -27,8 +27,7 @@ fn network() -> Network {
     network
 }
 
-/// To write them again: `fpgactl channel generate tests/tests/fabric/channel_handles/app.xml --only rust --output
-/// tests/tests/channel_handles`.
+/// To write them again, in this folder: `fpgactl channel generate app.xml --only rust --output .`
 #[test]
 fn the_handles_here_are_those_that_are_generated() {
     let definition = parse(include_bytes!("app.xml")).unwrap();
