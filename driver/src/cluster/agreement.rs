@@ -43,11 +43,6 @@ impl Failing {
         message.truncate(end);
         Failing { kind: error.kind(), is_secondary: matches!(error, Error::Peer { .. }), message }
     }
-
-    /// Whether the rank failed by itself.
-    pub(crate) fn is_primary(&self) -> bool {
-        !self.is_secondary
-    }
 }
 
 /// Returns the error of a call that failed on some ranks, if it did: the own one, unless this rank only gave up because another

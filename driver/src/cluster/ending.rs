@@ -9,7 +9,7 @@ use crate::cluster::agreement::{Failing, PATIENCE, first_failing, read_all};
 use crate::cluster::blame::{Late, Seen};
 use crate::cluster::{Cluster, UNDEFINED, ranks};
 use crate::deadline::Deadline;
-use crate::error::{Error, PeerFailure, Result};
+use crate::error::{Error, Result};
 use crate::ledger::state::State;
 use crate::peers::message;
 
@@ -27,11 +27,6 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// The end of a run that was given up because `rank` of the other processes has.
-    pub(crate) fn raised(rank: u32) -> Error {
-        Error::Peer { rank, kind: PeerFailure::Failed, message: "it has given up, or is gone".to_owned() }
-    }
-
     fn needs_abort(&self) -> bool {
         !self.is_done || self.ended.is_err() || self.late.is_some()
     }
@@ -100,11 +95,9 @@ impl Cluster {
             true => self.abort_together(indices)?,
             false => (Vec::new(), Ok(())),
         };
-        let has_failed = all.iter().filter_map(|told| told.failing.as_ref()).any(Failing::is_primary);
         let failing: Vec<Option<Failing>> = all.iter().map(|told| told.failing.clone()).collect();
         let seen: Vec<Seen> = all.into_iter().flat_map(|told| told.seen).collect();
-        if !seen.is_empty() && !has_failed {
-            // Who gave up because another was late tells nothing of why.
+        if !seen.is_empty() && failing.iter().all(Option::is_none) {
             let mut late = Late::together(seen, deadline.waited());
             late.note_stuck(|node| stuck.contains(&node));
             return Err(late.error(group, UNDEFINED));

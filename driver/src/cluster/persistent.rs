@@ -14,7 +14,7 @@ use crate::card::resident::Resident;
 use crate::cluster::agreement::{digest, first_failing};
 use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::{Ending, Told};
-use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::windows::Through;
 use crate::cluster::{Cluster, check_programs, in_phase};
 use crate::communicators::contexts::Contexts;
@@ -367,8 +367,8 @@ impl Cluster {
     }
 
     /// Waits for the oldest launch in flight, for at most `timeout`, and returns its times: the largest over the ranks, from
-    /// the launch on each. Collective. After a timeout nothing was consumed or aborted: the launch goes on, and may be
-    /// waited for again or [given up](Cluster::give_up).
+    /// the launch on each. Collective: the first rank whose time is over ends the wait of all. After a timeout nothing was consumed or
+    /// aborted: the launch goes on, and may be waited for again or [given up](Cluster::give_up).
     ///
     /// # Errors
     /// [`Error::Timeout`] for the rank that the others wait for. [`Error::Failed`] for the lowest rank that failed, with the
@@ -416,10 +416,9 @@ impl Cluster {
     fn finish_together(&mut self, prepared: &mut Prepared, deadline: Deadline) -> Result<Times> {
         let ended = match prepared.not_launched.take() {
             Some(error) => Err(error),
-            None => match ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline) {
-                Ok(Ended::Raised(rank)) => Err(Ending::raised(rank)),
-                other => other.map(drop),
-            },
+            None => {
+                ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline).map(drop)
+            }
         };
         let is_late = ended.is_ok() && prepared.ranks.iter().any(|rank| !rank.is_done() && !rank.has_failed());
         let late = is_late.then(|| prepared.late(&self.cards, deadline.waited()));

@@ -43,10 +43,8 @@ pub(crate) trait RankRun {
 pub(crate) enum Ended {
     /// All ranks are done; or one has failed, and the others had [`GRACE`] to end.
     Done,
-    /// The deadline has passed.
+    /// Not all ranks here are done: the deadline has passed, or one of the other processes has given up or is gone.
     Late,
-    /// This rank of the other processes has given up, or is gone.
-    Raised(u32),
 }
 
 /// Rings every card and takes completions until all ranks are done, [`GRACE`] after a failure here or of one of `peers`, or until the
@@ -59,7 +57,7 @@ pub(crate) fn run<R: RankRun>(
     deadline: Deadline,
 ) -> Result<Ended> {
     let mut failed_at = None;
-    let mut raised = None;
+    let mut is_raised = false;
     let mut sleeper = 0;
     loop {
         // Whatever has come by the deadline counts: an access to a mock card can take longer than all of its work.
@@ -77,7 +75,7 @@ pub(crate) fn run<R: RankRun>(
             failed_at = Some(now);
         }
         if failed_at.is_some_and(|at| now.duration_since(at) >= GRACE) {
-            return Ok(raised.map_or(Ended::Done, Ended::Raised));
+            return Ok(if is_raised { Ended::Late } else { Ended::Done });
         }
         if is_last {
             return Ok(Ended::Late);
@@ -85,9 +83,8 @@ pub(crate) fn run<R: RankRun>(
         if goes_on {
             continue;
         }
-        if failed_at.is_none() {
-            raised = peers.raised();
-            failed_at = raised.map(|_| now);
+        if failed_at.is_none() && peers.raised().is_some() {
+            (is_raised, failed_at) = (true, Some(now));
         }
         // Every unfinished card in turn, so that one that is gone or halted is found out.
         sleeper =

@@ -122,7 +122,6 @@ impl Cluster {
         let ran = filled.and_then(|()| ranks::run(&mut self.cards, runs, &mut (), &mut *self.group.peers, deadline));
         let ended = match ran {
             Ok(Ended::Done) => Ok(()),
-            Ok(Ended::Raised(rank)) => Err(Ending::raised(rank)),
             Ok(Ended::Late) => {
                 let unfinished: Vec<_> = runs.iter().filter_map(ProgramRun::unfinished).collect();
                 late = Some(Late::observe(&self.cards, &unfinished, deadline.waited()));

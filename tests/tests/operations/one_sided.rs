@@ -132,7 +132,9 @@ fn all_processes_refuse_a_launch_that_does_not_get_a_card() {
         cluster.agree(Ok(())).unwrap();
         match cluster.launch(&mut alone).unwrap_err() {
             Error::Refused(_) if rank == 1 => {}
-            Error::Peer { rank: 1, kind: PeerFailure::Refused, .. } if rank != 1 => {}
+            Error::Peer { rank: 1, kind: PeerFailure::Refused, message } if rank != 1 => {
+                assert!(message.contains(": rank 0, instruction 0: rdma_write reaches rank 1"), "{message}");
+            }
             other => panic!("rank {rank}: {other}"),
         }
         assert_eq!(alone.in_flight(), 0);
@@ -158,6 +160,16 @@ fn all_processes_refuse_a_launch_that_does_not_get_a_card() {
         if rank == 1 {
             assert_eq!(written(cluster.card_mut(0)), [1; 64]);
         }
+        // A launch that nobody will finish claims its cards until all ranks have found them idle.
+        cluster.launch(&mut alone).unwrap();
+        cluster.close_windows().unwrap();
+        is_refused(cluster.execute(&meeting(), &Execution::default()), "node 1");
+        drop(alone);
+        is_refused(cluster.execute(&meeting(), &Execution::default()), "node 1");
+        cluster.card_mut(0).run([Instruction::nop()], LONG).unwrap();
+        cluster.agree(Ok(())).unwrap();
+        cluster.close_windows().unwrap();
+        cluster.execute(&meeting(), &Execution::default()).unwrap();
     });
 }
 

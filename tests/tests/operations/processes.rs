@@ -1,17 +1,20 @@
 //! Ranks that hold one card each, and agree through [`fpga_driver::Peers`]: the same results and times as from one process; a rank that
 //! differs, fails or ends is named by all.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
-use cmdseq::plan::{Collective, Plan, Request, plan};
+use cmdseq::plan::{Collective, Communicator, Piece, Plan, Program, ProgramSet, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared};
+use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared, State, digest};
 use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::threads::{self, Thread};
 use fpga_tests::{pattern, reduction, run};
 
 const SECONDS: Duration = Duration::from_secs(20);
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(120);
 
 fn fabric(nodes: u32) -> Fabric {
     Fabric::new(Profile::optweb(nodes)).unwrap()
@@ -198,7 +201,7 @@ fn a_card_that_fails_is_named_by_all_and_all_go_on() {
         // The third card refuses its own, and the others wait for it.
         let beyond = cluster.capabilities().memory_bytes;
         let programs = (0..4).map(|one| vec![broadcast(if one == 2 { beyond } else { 4096 })]);
-        let set = cmdseq::plan::ProgramSet::new(group(), programs);
+        let set = ProgramSet::new(group(), programs);
         let error = cluster.execute(&set, &Execution::default()).unwrap_err();
         let again = Request { group: group(), ..request(Collective::Allgather, 64) };
         execute(cluster, &plan_of(cluster, &again)).unwrap();
@@ -276,7 +279,7 @@ fn a_launch_that_fails_is_named_by_all() {
     }
 }
 
-/// After a timeout the launch goes on, and may be waited for again.
+/// After a timeout the launch goes on, and may be waited for again. The first whose time is over ends the wait of all.
 #[test]
 fn a_launch_that_is_late_is_named_by_all() {
     let fabric = fabric(3);
@@ -287,7 +290,8 @@ fn a_launch_that_is_late_is_named_by_all() {
         }
         cluster.launch(&mut prepared).unwrap();
         let late = |cluster: &mut Cluster, prepared: &mut Prepared| {
-            cluster.finish(prepared, Duration::from_millis(500)).unwrap_err().to_string()
+            let timeout = if rank == 0 { Duration::from_millis(500) } else { LONG };
+            cluster.finish(prepared, timeout).unwrap_err().to_string()
         };
         let errors = [(); 2].map(|()| late(cluster, &mut prepared));
         assert_eq!(prepared.in_flight(), 1);
@@ -303,7 +307,7 @@ fn a_rank_that_never_comes_is_named_by_all() {
     let errors = threads::clusters(&fabric(3), |cluster, _| {
         // The card of rank 1 has nothing to do, and the others wait for it.
         let barrier = || vec![Instruction::barrier()];
-        let set = cmdseq::plan::ProgramSet::new(vec![0, 1, 2], [barrier(), vec![Instruction::delay(1)], barrier()]);
+        let set = ProgramSet::new(vec![0, 1, 2], [barrier(), vec![Instruction::delay(1)], barrier()]);
         let execution = Execution { timeout: Duration::from_millis(500), ..Execution::default() };
         cluster.execute(&set, &execution).unwrap_err().to_string()
     });
@@ -332,6 +336,137 @@ fn a_rank_that_ends_is_named_by_all() {
         assert!(matches!(error, Error::Peers(PeersError::Gone { rank: 1, .. })), "{error:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_rank_that_ends_during_a_launch_stops_the_cards_of_all() {
+    let fabric = fabric(3);
+    let _clock = fabric.start_clock();
+    threads::ranks(3, |peers| {
+        let rank = peers.rank();
+        let mut cluster =
+            Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        let (_, mut prepared) = prepared(&mut cluster);
+        if rank == 1 {
+            return;
+        }
+        cluster.launch(&mut prepared).unwrap();
+        let error = cluster.finish(&mut prepared, SECONDS).unwrap_err();
+        assert!(matches!(error, Error::Peers(PeersError::Gone { rank: 1, .. })), "rank {rank}: {error:?}");
+        assert_ne!(cluster.cards()[0].state(), State::Running, "rank {rank}");
+    });
+}
+
+/// Card 0 waits for card 2, and that for card 1. The rank whose time is over first knows only of its own.
+#[test]
+fn the_first_that_gives_up_asks_what_the_others_wait_for() {
+    let began = Instant::now();
+    let errors = threads::clusters(&fabric(3), |cluster, rank| {
+        let receive = |from| Instruction::recv(from, Operand::card(0), 64);
+        let set = ProgramSet::new(vec![0, 1, 2], [vec![receive(2)], vec![Instruction::delay(1)], vec![receive(1)]]);
+        let timeout = if rank == 0 { Duration::from_millis(300) } else { LONG };
+        cluster.execute(&set, &Execution { timeout, ..Execution::default() }).unwrap_err()
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        let Error::Timeout { what, rank: Some(2), .. } = error else { panic!("rank {rank}: {error}") };
+        assert!(
+            what.contains("2 of 3 ranks not being done; rank 2 waits for rank 1; rank 0 waits for rank 2"),
+            "{what}"
+        );
+    }
+    assert!(began.elapsed() < LONG);
+}
+
+#[test]
+fn terms_of_a_caller_are_compared() {
+    threads::clusters(&fabric(3), |cluster, rank| {
+        cluster.compare(&[("size", "7".to_owned()), ("name", "one".to_owned())]).unwrap();
+        let error = cluster.compare(&[("size", (7 + rank / 2).to_string())]).unwrap_err();
+        assert_eq!(error.to_string(), "Rank 2: its size is 8, and that of rank 0 is 7");
+    });
+}
+
+#[test]
+fn cards_close_once_all_ranks_are_done_with_them() {
+    let fabric = fabric(3);
+    let _clock = fabric.start_clock();
+    let is_done = AtomicBool::new(false);
+    threads::ranks(3, |peers| {
+        let rank = peers.rank();
+        let cluster = Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        if rank == 2 {
+            std::thread::sleep(Duration::from_millis(50));
+            is_done.store(true, Ordering::Relaxed);
+        }
+        cluster.close().unwrap();
+        assert!(is_done.load(Ordering::Relaxed), "rank {rank}");
+    });
+}
+
+/// Gives back what this rank sends, but not what others do.
+#[derive(Debug)]
+struct Short;
+
+impl Peers for Short {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn size(&self) -> u32 {
+        2
+    }
+
+    fn allgather(&mut self, data: &[u8], _: Duration) -> Result<Vec<Vec<u8>>, PeersError> {
+        Ok(vec![data.to_vec()])
+    }
+
+    fn raise(&mut self) {}
+
+    fn raised(&mut self) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn data_of_too_few_ranks_are_refused() {
+    let card = threads::card(&fabric(2), 0).map(|card| vec![card]);
+    let error = Cluster::join(card, Box::new(Short), &[]).unwrap_err();
+    assert!(matches!(&error, Error::Peers(PeersError::Malformed { rank: 0, .. })), "{error:?}");
+}
+
+/// Ranks compare digests instead of programs: whatever differs, the digests do.
+#[test]
+fn digests_tell_programs_apart() {
+    let barrier = Instruction::barrier();
+    let set = || ProgramSet::new(vec![0, 1], [vec![barrier, barrier], vec![barrier, Instruction::delay(1)]]);
+    let communicator = |id, members: &[u32]| Communicator { id, members: members.to_vec() };
+    let changed = |change: &dyn Fn(&mut Program)| {
+        let mut set = set();
+        let piece = Piece { offset: 0, address: 64, bytes: 8 };
+        set.programs[0].input = vec![piece];
+        set.programs[1].output = vec![piece, piece];
+        change(&mut set.programs[0]);
+        set
+    };
+    let all = [
+        set(),
+        ProgramSet::new(vec![1, 0], [vec![barrier, barrier], vec![barrier, Instruction::delay(1)]]),
+        ProgramSet::new(vec![0, 1], [vec![barrier, barrier], vec![barrier, Instruction::delay(2)]]),
+        ProgramSet::new(vec![0, 1], [vec![barrier], vec![barrier, barrier, Instruction::delay(1)]]),
+        set().with([communicator(1, &[0, 1])]),
+        set().with([communicator(2, &[0, 1])]),
+        set().with([communicator(1, &[1, 0])]),
+        set().with([communicator(1, &[0]), communicator(1, &[1])]),
+        changed(&|_| {}),
+        changed(&|program| program.input[0].offset = 8),
+        changed(&|program| program.input[0].address = 8),
+        changed(&|program| program.input[0].bytes = 64),
+        changed(&|program| program.input.clear()),
+        changed(&|program| program.output = std::mem::take(&mut program.input)),
+    ];
+    let digests: std::collections::BTreeSet<String> = all.iter().map(digest).collect();
+    assert_eq!(digests.len(), all.len());
+    assert_eq!(digest(&all[0]), digest(&set()));
 }
 
 #[test]

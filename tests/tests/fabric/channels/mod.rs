@@ -176,6 +176,30 @@ fn a_writer_waits_for_a_reader_and_goes_on() {
 }
 
 #[test]
+fn a_full_ring_takes_no_part_of_another_message() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let network = network(&cards);
+    let settings = settings(7, 4, 64);
+    let mut reader = network.reader(1, settings).unwrap();
+    let mut writer = network.writer(0, 1, settings).unwrap();
+    let mut count = 0_u32;
+    while writer.try_write(&count.to_le_bytes()).unwrap() != 0 {
+        count += 1;
+    }
+    let timed_out = |outcome| matches!(outcome, Err(Error::TimedOut { done: 0, .. }));
+    assert!(timed_out(writer.write(&[1; 8], SHORT)));
+    assert!(timed_out(writer.write_more(&[1; 8], SHORT)));
+    for expected in 0..count {
+        assert_eq!(read(&mut reader, 4), expected.to_le_bytes());
+    }
+    writer.flush(PATIENCE).unwrap();
+    assert_eq!(reader.try_read(&mut [0; 8]).unwrap(), 0);
+    // Nobody reads.
+    while writer.try_write(&[2; 4]).unwrap() != 0 {}
+    assert!(timed_out(writer.close(SHORT)));
+}
+
+#[test]
 fn words_of_a_message_that_goes_on_fill_packets() {
     let cards = cards(&Profile::published(), 2, 1);
     let network = network(&cards);

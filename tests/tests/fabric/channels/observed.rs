@@ -247,6 +247,29 @@ fn capabilities_that_cannot_be_are_refused() {
     assert!(matches!(network.load(), Err(Error::RouteLost { to: 0, found: 3, .. })));
 }
 
+/// A slot holds an eighth of the words if the card has slots that large, and up to 64 words can be messages of their own.
+#[test]
+fn rings_are_as_large_as_their_depth_needs() {
+    let cards = cards(&Profile::complete(), 2, 1);
+    let functions = functions(&cards);
+    let window = functions[0].window(BarIndex::new(0).unwrap()).unwrap();
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    for (word, depth, bytes, slots) in [
+        (4, 64, 64, 64),
+        (64, 1, 128, 2),
+        (8, 1024, 1024, 64),
+        (64, 1024, 4096, 64),
+        (64, 8192, 4096, 256),
+        (1, 3, 64, 4),
+    ] {
+        let end = network.reader(0, settings(0, word, depth)).unwrap();
+        let read = |register| window.read_u32(BLOCK + u64::from(end::base(0) + register)).unwrap();
+        assert_eq!((read(end::SLOT_BYTES), read(end::SLOTS)), (bytes, slots), "{depth} words of {word} bytes");
+        drop(end);
+    }
+}
+
 fn cards_of_two() -> ChannelCards {
     cards(&Profile::published(), 2, 1)
 }
