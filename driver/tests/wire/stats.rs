@@ -150,6 +150,17 @@ fn each_wrong_word_is_named() {
         let error = read_stats(&path).unwrap_err().to_string();
         assert!(error.contains(expected), "word {index}: {error}");
     }
+    // Words are stored one after the other: a count may be ahead by as many instructions as the queue has entries, 8.
+    for (index, value, is_valid) in [(9, 8, true), (9, 9, false), (11, 8, true), (11, 9, false)] {
+        let mut ahead = bytes.clone();
+        ahead[index * 8..index * 8 + 8].copy_from_slice(&u64::to_le_bytes(value));
+        fs::write(&path, ahead).unwrap();
+        let found = read_stats(&path);
+        assert_eq!(found.is_ok(), is_valid, "word {index}: {value}");
+        if let Ok(found) = found {
+            assert_eq!((found.completed, found.in_flight()), (0, 0), "none is completed before it is submitted");
+        }
+    }
     fs::write(&path, &bytes[..5119]).unwrap();
     assert!(read_stats(&path).unwrap_err().to_string().contains("5119 bytes: expected at least 5120"));
 }

@@ -234,6 +234,9 @@ fn places_that_do_not_fit_are_refused() {
             other => panic!("{wrong:?}: {other}"),
         }
     }
+    // The last place that fits, whose other end does not come.
+    let last = Pipe { address: bytes - PIPE_BYTES, ..right };
+    assert!(matches!(PipeWriter::open(card(&fabric, 0), last, SHORT), Err(PipeError::NoPeer { node: 1, .. })));
     let old = Fabric::new(Profile { windows: 0, ..Profile::optweb(2) }).unwrap();
     match PipeReader::open(card(&old, 1), right, SHORT).unwrap_err() {
         PipeError::Card(Error::BadArgument { what, .. }) => assert_eq!(what, "card for a pipe"),

@@ -74,6 +74,29 @@ proptest! {
         prop_assert!(piece.error_ns <= widest + 2.0 * TOLERANCE_PPM * 1e-6 * length + 3.0 * period);
     }
 
+    /// Against the parts of a graph in which overlapping intervals are neighbours.
+    #[test]
+    fn bursts_are_the_connected_parts(
+        spans in prop::collection::vec((0..3000_u64, 1..60_u64), 0..40),
+        first in prop_oneof![Just(0), (1_u64 << 48) - 2000..1 << 48],
+    ) {
+        let mut spans: Vec<(u64, u64)> = spans.into_iter().map(|(begin, length)| (begin, begin + length)).collect();
+        spans.sort_by_key(|(begin, _)| *begin);
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        for (index, (begin, end)) in spans.iter().enumerate() {
+            let overlaps = |part: &Vec<usize>| part.iter().any(|one| spans[*one].0 < *end && *begin < spans[*one].1);
+            let (with, apart): (Vec<_>, Vec<_>) = parts.into_iter().partition(overlaps);
+            parts = apart;
+            parts.push(with.into_iter().flatten().chain([index]).collect());
+        }
+        let mut expected: Vec<_> =
+            parts.iter().map(|part| part.iter().min().unwrap() + 0..part.iter().max().unwrap() + 1).collect();
+        expected.sort_by_key(|range| range.start);
+        let count = |value: u64| value.wrapping_add(first) & ((1 << 48) - 1);
+        let intervals: Vec<_> = spans.iter().map(|(begin, end)| interval(count(*begin), count(*end), 0, 0)).collect();
+        prop_assert_eq!(bursts(CARD, &intervals), expected);
+    }
+
     #[test]
     fn more_instructions_never_make_the_error_larger_at_the_same_moment(of in simulated(100.0)) {
         let (intervals, _) = of.intervals();

@@ -177,6 +177,43 @@ fn the_last_header_may_say_nothing_of_a_next() {
     }
 }
 
+/// Ids are numbered by the unit that a feature belongs to, as Linux' list of them has it.
+#[test]
+fn features_have_the_names_of_their_unit() {
+    let header = |kind: u64, id: u64| kind << 60 | next(0x40) | id;
+    let words = [
+        (header(4, 0), Some("management engine")),
+        (header(3, 0x04), Some("errors")),
+        (header(3, 0x10), Some("Ethernet")),
+        (header(3, 0x0e), Some("board controller")),
+        (header(3, 0x06), None),
+        (header(4, 1), Some("port")),
+        (header(3, 0x10), Some("port errors")),
+        (header(3, 0x04), None),
+        (header(1, 0), Some("accelerator")),
+        (header(3, 0x10), None),
+        (header(2, 0x10), None),
+        // A unit that this driver does not know.
+        (header(4, 2), None),
+        (header(3, 0x10) | END, None),
+    ];
+    let memory = words.iter().zip((0..).step_by(0x40));
+    let memory = memory.fold(Memory::new(&[(0, 0x1000)]), |memory, ((word, _), at)| memory.put(0, at, &[*word]));
+    let found: Vec<_> = walk(&memory.attach()).unwrap().iter().map(Feature::name).collect();
+    assert_eq!(found, words.map(|(_, name)| name));
+}
+
+/// A BAR with the registers that say where the ports are, and one that ends within them.
+#[test]
+fn ports_are_looked_for_where_a_bar_has_them() {
+    let port = 1 << 60 | 2 << 32 | 0x100;
+    for (bytes, count) in [(0x80, 2), (0x40, 1)] {
+        let memory = Memory::new(&[(0, bytes), (2, 0x2000)]).put(0, 0, &[FME | END | next(0x28), 1, 2]);
+        let ports = memory.put(0, 0x38, &[port]).put(2, 0x100, &[PORT | END, 1, 2]);
+        assert_eq!(places(&ports.attach()).unwrap().len(), count, "{bytes:#x}");
+    }
+}
+
 /// The layout of the first PAC cards: the port in a BAR of its own.
 #[test]
 fn a_port_in_another_bar_has_a_list_of_its_own() {
