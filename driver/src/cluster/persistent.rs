@@ -453,14 +453,21 @@ impl Cluster {
     /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed. Collective.
     ///
     /// # Errors
-    /// The first card's that could not be aborted: it takes nothing more before it is reset.
+    /// [`Error::Stale`] if a card was reset or the slot stored anew since, and on the other ranks [`Error::Peer`]: then nothing was
+    /// aborted. The first card's that could not be aborted: it takes nothing more before it is reset.
     pub fn give_up(&mut self, prepared: &mut Prepared) -> Result<()> {
         let is_of = |card: Option<&Card>, rank: &Rank| card.is_some_and(|card| card.has(&rank.resident));
-        if prepared.ranks.iter().any(|rank| !is_of(self.cards().get(rank.card), rank)) {
-            prepared.forget();
-            return Err(Error::Stale { what: "prepared schedule" });
+        let fresh = match prepared.ranks.iter().all(|rank| is_of(self.cards().get(rank.card), rank)) {
+            true => Ok(()),
+            false => Err(Error::Stale { what: "prepared schedule" }),
+        };
+        match self.agree(fresh) {
+            Ok(()) => self.give_up_all(prepared),
+            Err(error) => {
+                prepared.forget();
+                Err(error)
+            }
         }
-        self.give_up_all(prepared)
     }
 
     /// Abandons all launches in flight and aborts them on the cards.

@@ -279,6 +279,27 @@ fn a_launch_that_fails_is_named_by_all() {
     }
 }
 
+#[test]
+fn a_stale_launch_is_given_up_by_nobody() {
+    threads::clusters(&fabric(3), |cluster, rank| {
+        let (_, mut prepared) = prepared(cluster);
+        cluster.launch(&mut prepared).unwrap();
+        if rank == 1 {
+            let slots = cluster.capabilities().resident_programs;
+            (0..slots).for_each(|slot| drop(cluster.card_mut(0).store(slot, [Instruction::nop()]).unwrap()));
+        }
+        match cluster.give_up(&mut prepared).unwrap_err() {
+            Error::Stale { .. } if rank == 1 => {}
+            Error::Peer { rank: 1, .. } if rank != 1 => {}
+            other => panic!("rank {rank}: {other}"),
+        }
+        assert_eq!(prepared.in_flight(), 0);
+        // All ranks are at the same place, and their cards go on.
+        let again = Request { group: vec![0, 1, 2], ..request(Collective::Allgather, 64) };
+        execute(cluster, &plan_of(cluster, &again)).unwrap();
+    });
+}
+
 /// After a timeout the launch goes on, and may be waited for again. The first whose time is over ends the wait of all.
 #[test]
 fn a_launch_that_is_late_is_named_by_all() {
