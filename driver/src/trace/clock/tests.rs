@@ -90,7 +90,7 @@ proptest! {
             parts.push(with.into_iter().flatten().chain([index]).collect());
         }
         let mut expected: Vec<_> =
-            parts.iter().map(|part| part.iter().min().unwrap() + 0..part.iter().max().unwrap() + 1).collect();
+            parts.iter().map(|part| *part.iter().min().unwrap()..part.iter().max().unwrap() + 1).collect();
         expected.sort_by_key(|range| range.start);
         let count = |value: u64| value.wrapping_add(first) & ((1 << 48) - 1);
         let intervals: Vec<_> = spans.iter().map(|(begin, end)| interval(count(*begin), count(*end), 0, 0)).collect();
