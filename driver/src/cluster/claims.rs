@@ -1,33 +1,17 @@
 //! Launches that need their cards for themselves, because a one-sided operation of theirs can reach a card that runs something else.
 //!
-//! Such a launch claims all cards of its schedule, also those on which it runs nothing: their memory is reached too. It waits for nothing
-//! and begins only if nothing is in flight there, which all ranks agree on. Until it is finished, whatever else would run on a claimed
-//! card is refused.
+//! Such a launch claims all cards of its schedule, also those on which it runs nothing: their memory is reached too. It is refused
+//! unless nothing is in flight there, which all ranks agree on. Until it is finished, whatever else would run on a claimed card is
+//! refused.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use cmdseq::{Reason, Refusal};
 
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
+use crate::ledger::claims::Claim;
 use crate::ledger::state::State;
-
-/// The cards of a launch in flight that needs them for itself.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    nodes: Vec<u32>,
-    /// Why it needs them.
-    why: Refusal,
-    /// Of the schedule that was launched.
-    pin: Weak<()>,
-}
-
-impl Claim {
-    /// Whether the schedule was dropped, so that nobody will finish the launch.
-    fn is_dropped(&self) -> bool {
-        self.pin.strong_count() == 0
-    }
-}
 
 impl Cluster {
     /// Claims the cards `nodes` for a launch of the schedule that has `pin`. Collective.
@@ -43,13 +27,13 @@ impl Cluster {
                 false => Err(Error::Refused(why.clone())),
             });
         self.agree_until(is_free, deadline)?;
-        self.claims.push(Claim { nodes: nodes.to_vec(), why: why.clone(), pin: Arc::downgrade(pin) });
+        self.claims.push(Claim::new(nodes, why, pin));
         Ok(())
     }
 
     /// Takes back the claim of the schedule that has `pin`, if it has one.
     pub(crate) fn unclaim(&mut self, pin: &Arc<()>) {
-        self.claims.retain(|claim| !std::ptr::eq(claim.pin.as_ptr(), Arc::as_ptr(pin)));
+        self.claims.retain(|claim| !claim.is_of(pin));
     }
 
     /// Refuses what would run on the cards `nodes` if a launch in flight needs one of them for itself.

@@ -28,12 +28,12 @@ use crate::card::Card;
 use crate::card::control::CardFunctions;
 use crate::card::windows::Keys;
 use crate::cluster::blame::{Late, Unfinished};
-use crate::cluster::claims::Claim;
 use crate::communicators::group::Group;
 use crate::communicators::registry::Registry;
 use crate::communicators::roster::{Member, difference};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
+use crate::ledger::claims::Claim;
 use crate::ledger::state::State;
 use crate::trace::spans::Spans;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod bound;
 pub(crate) mod cells;
+pub(crate) mod claims;
 mod observers;
 mod results;
 pub(crate) mod state;

@@ -264,6 +264,24 @@ fn intels_capability_says_where_lists_begin() {
     }
 }
 
+/// Intel's capability at the end of configuration space: there is room for one place.
+#[test]
+fn a_capability_does_not_leave_configuration_space() {
+    let memory = |count: u32| {
+        let mut memory = Memory::new(&[(0, 0x1000)]).put(0, 0x10, &[FME | END]);
+        for (at, word) in
+            [(0x100, 0xff0 << 20 | 0x1_0001), (0xff0, 0x1_000b), (0xff4, 0x0182_0043), (0xff8, count), (0xffc, 0x10)]
+        {
+            memory.config[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
+        }
+        memory.attach()
+    };
+    let first = Place { bar: BarIndex::new(0).unwrap(), offset: 0x10 };
+    assert_eq!(places(&memory(1)).unwrap(), [first]);
+    let error = places(&memory(2)).unwrap_err().to_string();
+    assert_eq!(error, "its capability with the places of lists leaves configuration space");
+}
+
 #[test]
 fn what_is_no_control_function_is_refused_by_name() {
     let cards = Cards::new();
