@@ -108,6 +108,14 @@ pub fn card(fabric: &Fabric, node: u32) -> Result<Card, Error> {
     Card::open(in_process::attach(fabric.endpoint(node), &domain(), &name).expect("a card"))
 }
 
+/// Joins the cluster of the cards of `fabric`, with that of the rank's node.
+///
+/// # Panics
+/// If the cluster cannot be made.
+pub fn join(fabric: &Fabric, peers: Thread) -> Cluster {
+    Cluster::join(card(fabric, peers.rank()).map(|card| vec![card]), Box::new(peers), &[]).expect("a cluster")
+}
+
 /// Runs `rank` on a thread for each of `size` ranks, and returns what each has returned.
 ///
 /// # Panics
@@ -128,8 +136,7 @@ pub fn clusters<T: Send>(fabric: &Fabric, rank: impl Fn(&mut Cluster, u32) -> T 
     let clock = fabric.start_clock();
     let all = ranks(fabric.profile().nodes, |peers| {
         let node = peers.rank();
-        let mut cluster =
-            Cluster::join(card(fabric, node).map(|card| vec![card]), Box::new(peers), &[]).expect("a cluster");
+        let mut cluster = join(fabric, peers);
         let value = rank(&mut cluster, node);
         cluster.close().expect("an end of all ranks");
         value

@@ -63,7 +63,8 @@ impl Cluster {
         self.claims.iter().find_map(|claim| claimed(claim).map(|node| (node, claim)))
     }
 
-    /// Ends claims of dropped schedules whose cards are held here and have nothing in flight.
+    /// Ends claims of dropped schedules whose cards are held here and have nothing in flight. Those on cards of other processes end when
+    /// windows are closed, for which all ranks agree.
     fn end_dropped_claims(&mut self) -> Result<()> {
         let mut claims = std::mem::take(&mut self.claims);
         let mut outcome = Ok(());
@@ -78,13 +79,6 @@ impl Cluster {
         });
         self.claims = claims;
         outcome
-    }
-
-    /// Ends claims of dropped schedules on members of the group, none of which has anything in flight.
-    pub(crate) fn end_idle_claims(&mut self) {
-        let roster = &self.group.roster;
-        let is_member = |node: &u32| roster.iter().any(|member| member.node == *node);
-        self.claims.retain(|claim| !claim.is_dropped() || !claim.nodes.iter().all(is_member));
     }
 
     /// Whether nothing is in flight on those of the cards `nodes` that are held here and run: what another has in flight ends when it

@@ -70,6 +70,10 @@ impl Cluster {
 
     /// As [`close_windows`](Cluster::close_windows), but for what the ranks agree on at the end.
     fn close_unheld(&mut self, deadline: Deadline) -> Result<()> {
+        // Other ranks may have some where this one has none.
+        if self.is_alone() && !self.cards().iter().any(|card| card.windows.iter().any(OpenWindow::is_unheld)) {
+            return Ok(());
+        }
         let members = self.nodes();
         let is_idle = self.is_idle(&members);
         // A launch in flight on any of the cards may still go through a window of another.
@@ -80,9 +84,9 @@ impl Cluster {
         if !is_idle {
             return Ok(());
         }
-        self.end_idle_claims();
-        let is_over = |open: &OpenWindow| open.is_unheld() && open.nodes.iter().all(|node| members.contains(node));
-        self.close_those(is_over, deadline)
+        let are_members = |nodes: &[u32]| nodes.iter().all(|node| members.contains(node));
+        self.claims.retain(|claim| !claim.is_dropped() || !are_members(&claim.nodes));
+        self.close_those(|open| open.is_unheld() && are_members(&open.nodes), deadline)
     }
 
     /// Opens the windows that the programs of `set` need, and returns which instructions go through which. Resident programs have

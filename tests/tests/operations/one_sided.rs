@@ -32,9 +32,7 @@ fn meeting() -> ProgramSet {
 
 /// Has card 1 wait for card 2.
 fn hold(card: &mut fpga_driver::Card) -> Token {
-    let token = card.queue_mut().push(Instruction::recv(2, Operand::card(0), 64)).unwrap();
-    card.queue_mut().ring().unwrap();
-    token
+    card.queue_mut().submit(Instruction::recv(2, Operand::card(0), 64)).unwrap()
 }
 
 /// Ends what [`hold`] began, from card 2.

@@ -345,8 +345,7 @@ fn a_rank_that_ends_is_named_by_all() {
     let began = Instant::now();
     let errors = threads::ranks(3, |peers| {
         let rank = peers.rank();
-        let mut cluster =
-            Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        let mut cluster = threads::join(&fabric, peers);
         if rank == 1 {
             return None;
         }
@@ -365,8 +364,7 @@ fn a_rank_that_ends_during_a_launch_stops_the_cards_of_all() {
     let _clock = fabric.start_clock();
     threads::ranks(3, |peers| {
         let rank = peers.rank();
-        let mut cluster =
-            Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        let mut cluster = threads::join(&fabric, peers);
         let (_, mut prepared) = prepared(&mut cluster);
         if rank == 1 {
             return;
@@ -414,7 +412,7 @@ fn cards_close_once_all_ranks_are_done_with_them() {
     let is_done = AtomicBool::new(false);
     threads::ranks(3, |peers| {
         let rank = peers.rank();
-        let cluster = Cluster::join(threads::card(&fabric, rank).map(|card| vec![card]), Box::new(peers), &[]).unwrap();
+        let cluster = threads::join(&fabric, peers);
         if rank == 2 {
             std::thread::sleep(Duration::from_millis(50));
             is_done.store(true, Ordering::Relaxed);
