@@ -11,17 +11,19 @@ use fpga_hal::{BarIndex, Endpoint, Function, Iova};
 use fpga_mock::ChannelCards;
 use fpga_mock::circus::Profile;
 use fpga_regs::channel::{self as registers, end, slot};
+use fpga_tests::altered::altered;
 
 use super::{PATIENCE, attach, cards, functions, read, settings};
 
 /// Where the mock has its block.
 const BLOCK: u64 = 0x4000;
 
-/// Counts interrupts and what asks for them, and alters what a card says.
+/// Counts interrupts and what asks for them, and alters what a card writes.
 struct Observed {
     card: Arc<dyn Endpoint>,
     counts: Arc<Counts>,
-    lie: Lie,
+    /// All writes of 8 bytes to host memory are this instead.
+    words: Option<u64>,
 }
 
 /// What was seen on all cards.
@@ -32,21 +34,12 @@ struct Counts {
     armed: AtomicU64,
 }
 
-/// How a card lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
-    None,
-    /// This register of the block reads so.
-    Register(u32, u32),
-    /// All writes of 8 bytes to host memory are this instead.
-    Words(u64),
-}
-
 struct ObservedPorts {
     dma: Arc<dyn DmaPort>,
     interrupts: Arc<dyn InterruptPort>,
     counts: Arc<Counts>,
-    lie: Lie,
+    /// All writes of 8 bytes to host memory are this instead.
+    words: Option<u64>,
 }
 
 impl DmaPort for ObservedPorts {
@@ -55,8 +48,8 @@ impl DmaPort for ObservedPorts {
     }
 
     fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
-        match self.lie {
-            Lie::Words(word) if data.len() == 8 => self.dma.write(tag, iova, &word.to_le_bytes()),
+        match self.words {
+            Some(word) if data.len() == 8 => self.dma.write(tag, iova, &word.to_le_bytes()),
             _ => self.dma.write(tag, iova, data),
         }
     }
@@ -79,18 +72,8 @@ impl Interposer for Observed {
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        let ports = Arc::new(ObservedPorts { dma, interrupts, counts: Arc::clone(&self.counts), lie: self.lie });
+        let ports = Arc::new(ObservedPorts { dma, interrupts, counts: Arc::clone(&self.counts), words: self.words });
         self.card.attach(Arc::clone(&ports) as Arc<dyn DmaPort>, ports);
-    }
-
-    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
-        self.card.bar_read(bar, offset, data);
-        if let Lie::Register(register, value) = self.lie
-            && bar.index() == 0
-            && offset == BLOCK + u64::from(register)
-        {
-            data.copy_from_slice(&value.to_le_bytes());
-        }
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
@@ -101,11 +84,11 @@ impl Interposer for Observed {
     }
 }
 
-/// The cards of a network; all of them lie.
-fn observed(cards: &ChannelCards, lie: Lie) -> (Vec<Function>, Arc<Counts>) {
+/// The cards of a network, all of which write `words`.
+fn observed(cards: &ChannelCards, words: Option<u64>) -> (Vec<Function>, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let observe = |node| {
-        let observed = Observed { card: cards.endpoint(node), counts: Arc::clone(&counts), lie };
+        let observed = Observed { card: cards.endpoint(node), counts: Arc::clone(&counts), words };
         Arc::new(observed) as Arc<dyn Endpoint>
     };
     (attach((0..cards.nodes()).map(observe)), counts)
@@ -149,7 +132,7 @@ impl Interposer for Counted {
 #[test]
 fn a_reader_sleeps_until_the_interrupt() {
     let cards = cards(&Profile::complete(), 2, 1);
-    let (functions, counts) = observed(&cards, Lie::None);
+    let (functions, counts) = observed(&cards, None);
     let mut network = Network::open(functions).unwrap();
     network.load().unwrap();
     let mut reader = network.reader(1, settings(0, 4, 16)).unwrap();
@@ -191,7 +174,7 @@ fn an_end_that_the_card_has_closed_is_told() {
 #[test]
 fn an_armed_end_raises_its_interrupt_once() {
     let cards = cards(&Profile::complete(), 2, 1);
-    let (functions, counts) = observed(&cards, Lie::None);
+    let (functions, counts) = observed(&cards, None);
     let window = functions[1].window(BarIndex::new(0).unwrap()).unwrap();
     let mut network = Network::open(functions).unwrap();
     network.load().unwrap();
@@ -210,6 +193,12 @@ fn an_armed_end_raises_its_interrupt_once() {
     assert_eq!(counts.interrupts.load(Ordering::Relaxed), 2);
     writer.write(&[1; 4], PATIENCE).unwrap();
     assert_eq!(counts.interrupts.load(Ordering::Relaxed), 3);
+}
+
+/// The cards of a network, on all of which a register of the block reads as `value`.
+fn saying(cards: &ChannelCards, register: u32, value: u32) -> Vec<Function> {
+    let values = [(BLOCK + u64::from(register), value)];
+    attach((0..cards.nodes()).map(|node| altered(cards.endpoint(node), 0, &values)))
 }
 
 #[test]
@@ -232,18 +221,16 @@ fn capabilities_that_cannot_be_are_refused() {
     ] {
         for value in values {
             let cards = cards(&Profile::published(), 2, 1);
-            let (functions, _) = observed(&cards, Lie::Register(register, value));
-            let opened = Network::open(functions);
+            let opened = Network::open(saying(&cards, register, value));
             assert!(opened.is_err(), "{register:#x} reads {value:#x}: {opened:?}");
         }
     }
     // Both cards say that they are card 0.
     let cards = cards(&Profile::published(), 2, 1);
-    let (functions, _) = observed(&cards, Lie::Register(registers::NODE, 0));
-    assert!(matches!(Network::open(functions), Err(Error::Card(fpga_driver::Error::Mismatch { .. }))));
+    let opened = Network::open(saying(&cards, registers::NODE, 0));
+    assert!(matches!(opened, Err(Error::Card(fpga_driver::Error::Mismatch { .. }))));
     // A table that does not keep what is written.
-    let (functions, _) = observed(&cards_of_two(), Lie::Register(registers::ROUTES_OFFSET, 3));
-    let mut network = Network::open(functions).unwrap();
+    let mut network = Network::open(saying(&cards_of_two(), registers::ROUTES_OFFSET, 3)).unwrap();
     assert!(matches!(network.load(), Err(Error::RouteLost { to: 0, found: 3, .. })));
 }
 
@@ -291,7 +278,7 @@ fn a_hostile_card_gives_errors() {
     ];
     for word in words {
         let cards = cards_of_two();
-        let (functions, _) = observed(&cards, Lie::Words(word));
+        let (functions, _) = observed(&cards, Some(word));
         let mut network = Network::open(functions).unwrap();
         network.load().unwrap();
         let mut reader = network.reader(1, settings(0, 4, 4)).unwrap();
