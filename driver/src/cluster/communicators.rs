@@ -123,12 +123,22 @@ impl Cluster {
     }
 
     /// Defines `communicator` on all its members by its own id, for programs that name ids themselves. It replaces a
-    /// communicator that was so defined with the same id on one of the members, but none that is held.
+    /// communicator that was so defined with the same id on one of the members, but none that is held. Collective.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is invalid or held;
-    /// [`Error::Failed`] if a card refuses.
+    /// [`Error::Failed`] if a card refuses: then it is defined on none.
     pub fn define(&mut self, communicator: &plan::Communicator) -> Result<()> {
+        let deadline = self.deadline();
+        let (keys, added) = match self.add_by_id(communicator, deadline) {
+            Ok(key) => (vec![key], Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        self.ensure_or_release(&keys, added, deadline)
+    }
+
+    /// Adds `communicator` by its own id, unless it is there, and returns its key.
+    fn add_by_id(&mut self, communicator: &plan::Communicator, deadline: Deadline) -> Result<u64> {
         let plan::Communicator { id: raw, members } = communicator;
         let expected = || format!("1 to {}, or a later generation of one", self.registry.entries.saturating_sub(1));
         let entries = self.registry.entries;
@@ -136,10 +146,9 @@ impl Cluster {
             .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
             .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
         self.check_members(members)?;
-        let deadline = self.deadline();
         let same = |held: &&Held| held.id == id && *held.members == **members;
-        if let Some(key) = self.registry.held.iter().find(same).map(|held| held.key) {
-            return self.ensure(key, deadline);
+        if let Some(held) = self.registry.held.iter().find(same) {
+            return Ok(held.key);
         }
         let in_the_way = self
             .registry
@@ -155,8 +164,7 @@ impl Cluster {
             replaced.push(held.key);
         }
         replaced.into_iter().try_for_each(|key| self.release(key, deadline))?;
-        let key = self.registry.add(id, members.as_slice().into(), Owner::Id);
-        self.ensure_or_release(&[key], deadline)
+        Ok(self.registry.add(id, members.as_slice().into(), Owner::Id))
     }
 
     /// Defines those communicators of a plan that are not defined, and returns the ids of all. A held communicator with the
@@ -259,7 +267,7 @@ impl Cluster {
             }
         }
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
-        self.ensure_or_release(&keys, deadline)?;
+        self.ensure_or_release(&keys, Ok(()), deadline)?;
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
     }
 
@@ -341,9 +349,9 @@ impl Cluster {
         self.held(members).map(drop)
     }
 
-    /// Defines new communicators; if a card refuses one, none of them stays.
-    fn ensure_or_release(&mut self, keys: &[u64], deadline: Deadline) -> Result<()> {
-        let defined = keys.iter().try_for_each(|key| self.ensure(*key, deadline));
+    /// Defines communicators that were `added`; if a rank could not, or a card refuses one, none of them stays.
+    fn ensure_or_release(&mut self, keys: &[u64], added: Result<()>, deadline: Deadline) -> Result<()> {
+        let defined = added.and_then(|()| keys.iter().try_for_each(|key| self.ensure(*key, deadline)));
         let defined = self.agree_until(defined, deadline);
         if defined.is_err() {
             for key in keys {

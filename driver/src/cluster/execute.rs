@@ -14,7 +14,7 @@ use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::Ending;
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::synchronise::synchronise;
-use crate::cluster::{Cluster, check_programs, in_phase};
+use crate::cluster::{Cluster, check_count, in_phase};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -41,16 +41,7 @@ impl Cluster {
     /// not among the cards, or there is not one program for each. If a card of the set does not run, [`Error::Removed`] or
     /// [`Error::NotRunning`], and nothing was launched.
     pub fn execute(&mut self, set: &ProgramSet, execution: &Execution) -> Result<Report> {
-        let (group, begin) = (&set.nodes, self.moment());
-        check_programs(set)?;
-        if execution.repeat == 0 {
-            return Err(Error::argument("repeat", 0, "at least 1"));
-        }
-        let delays = &execution.start_delay_cycles;
-        if !delays.is_empty() && delays.len() != group.len() {
-            let expected = format!("one for each of {} ranks", group.len());
-            return Err(Error::argument("start delays", delays.len(), expected));
-        }
+        let (group, delays, begin) = (&set.nodes, &execution.start_delay_cycles, self.moment());
         let deadline = Deadline::after(execution.timeout);
         let held = self.launchable(set, execution, deadline)?;
         let start = synchronise(set, self.capabilities(), BARRIERS);
@@ -116,11 +107,8 @@ impl Cluster {
         execution: &Execution,
         deadline: Deadline,
     ) -> Result<Vec<(usize, usize)>> {
-        let mut held = self.check_unclaimed(&set.nodes).and_then(|()| self.running(&set.nodes));
-        if !self.is_alone() && execution.repeat as usize > REPETITIONS_KEPT {
-            let expected = format!("at most {REPETITIONS_KEPT} if several processes hold the cards");
-            held = Err(Error::argument("repeat", execution.repeat, expected));
-        }
+        let held = self.check_execution(set, execution);
+        let held = held.and_then(|()| self.check_unclaimed(&set.nodes)).and_then(|()| self.running(&set.nodes));
         let terms = || {
             let Execution { repeat, start_delay_cycles, .. } = execution;
             let term = |name: &str, value: String| (name.to_owned(), value);
@@ -128,6 +116,24 @@ impl Cluster {
             vec![term("repeat", repeat.to_string()), term("start delay", delays), term("program digest", digest(set))]
         };
         self.compare_until(held, terms, deadline)
+    }
+
+    /// Refuses an execution that is none of the programs of `set`.
+    fn check_execution(&self, set: &ProgramSet, execution: &Execution) -> Result<()> {
+        let Execution { repeat, start_delay_cycles: delays, .. } = execution;
+        check_count(set.programs.len(), &set.nodes)?;
+        if *repeat == 0 {
+            return Err(Error::argument("repeat", 0, "at least 1"));
+        }
+        if !self.is_alone() && *repeat as usize > REPETITIONS_KEPT {
+            let expected = format!("at most {REPETITIONS_KEPT} if several processes hold the cards");
+            return Err(Error::argument("repeat", repeat, expected));
+        }
+        if !delays.is_empty() && delays.len() != set.nodes.len() {
+            let expected = format!("one for each of {} ranks", set.nodes.len());
+            return Err(Error::argument("start delays", delays.len(), expected));
+        }
+        Ok(())
     }
 
     /// Loads the tables of the programs that the cards do not have yet, on all of them at once.

@@ -332,13 +332,11 @@ pub(crate) fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
     }
 }
 
-/// Refuses a set that does not have one program for each node.
-pub(crate) fn check_programs(set: &ProgramSet) -> Result<()> {
-    let (programs, nodes) = (set.programs.len(), set.nodes.len());
-    match programs == nodes {
-        true => Ok(()),
-        false => Err(Error::argument("programs", programs, format!("one for each of {nodes} ranks"))),
-    }
+/// Refuses unless there is one program for each of `nodes`.
+pub(crate) fn check_count(programs: usize, nodes: &[u32]) -> Result<()> {
+    let ranks = nodes.len();
+    let refusal = || Error::argument("programs", programs, format!("one for each of {ranks} ranks"));
+    if programs == ranks { Ok(()) } else { Err(refusal()) }
 }
 
 /// The node and the program of a rank.

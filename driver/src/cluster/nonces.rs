@@ -93,15 +93,17 @@ impl Cluster {
         let count = round.count();
         let late = match self.run_steps(round, held, address, 1..count, deadline) {
             Ok(()) => None,
-            Err(error @ (Error::Timeout { .. } | Error::Failed { .. } | Error::Peer { .. })) => Some(error),
-            Err(error) => return Err(error),
+            // The ranks have lost each other: none of them goes on.
+            Err(error @ Error::Peers(_)) => return Err(error),
+            // Whatever it is on this rank, the others go on with single steps, in which all take part.
+            Err(error) => Some(error),
         };
         if late.is_some() {
             // Each step by itself: whoever waits in one may have met others in the next.
             for step in 1..count {
-                match self.run_steps(round, held, address, step..step + 1, Deadline::after(STEP)) {
-                    Ok(()) | Err(Error::Timeout { .. } | Error::Failed { .. } | Error::Peer { .. }) => {}
-                    Err(error) => return Err(error),
+                let met = self.run_steps(round, held, address, step..step + 1, Deadline::after(STEP));
+                if let Err(error @ Error::Peers(_)) = met {
+                    return Err(error);
                 }
             }
         }

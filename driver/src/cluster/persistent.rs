@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::graph::Schedule;
+use cmdseq::instruction::ARGUMENTS;
 use cmdseq::plan::ProgramSet;
 use cmdseq::verify::{verify_in_flight, verify_resident};
 use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal, Status, instruction};
@@ -16,7 +17,7 @@ use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::{Ending, Told};
 use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::windows::Through;
-use crate::cluster::{Cluster, check_programs, in_phase};
+use crate::cluster::{Cluster, check_count, in_phase};
 use crate::communicators::contexts::Contexts;
 use crate::deadline::Deadline;
 use crate::error::{Error, NO_DETAIL, Result};
@@ -69,7 +70,7 @@ struct Rank {
 }
 
 impl Rank {
-    fn instruction(&self, arguments: [u64; instruction::ARGUMENTS]) -> Instruction {
+    fn instruction(&self, arguments: [u64; ARGUMENTS]) -> Instruction {
         Instruction::launch(u64::from(self.resident.slot()), arguments)
     }
 }
@@ -228,27 +229,12 @@ impl Cluster {
     /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
     pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
         let Schedule { set, .. } = schedule;
-        let group = &set.nodes;
-        check_programs(set)?;
-        let limit = self.capabilities().resident_words;
-        for (rank, program) in set.programs.iter().enumerate() {
-            let length = program.instructions.len();
-            if length > limit as usize {
-                let value = format!("{length} instructions of rank {rank}");
-                let expected = format!("a resident program has at most {limit}; divide the graph");
-                return Err(Error::argument("schedule", value, expected));
-            }
-            if !program.tables.is_empty() {
-                let expected = "no tables: other programs overwrite the tables of a card";
-                return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
-            }
-        }
-        let arguments = vec![schedule.arguments(); set.programs.len()];
-        verify_resident(set, &arguments, self.capabilities())?;
-        let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
+        let (group, arguments) = (&set.nodes, vec![schedule.arguments(); schedule.set.programs.len()]);
+        let storable = check_storable(set, &arguments, self.capabilities());
         let deadline = self.deadline();
-        let held = self.running(group);
+        let held = storable.and_then(|()| self.running(group));
         let held = self.compare_until(held, || vec![("program digest".to_owned(), digest(set))], deadline)?;
+        let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
         let contexts = self
             .contexts_apart(&set.communicators, &BTreeSet::new(), deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
@@ -528,6 +514,26 @@ impl Prepared {
         }
         self.in_flight = 0;
     }
+}
+
+/// Refuses programs that cards cannot store, or that cannot run together.
+fn check_storable(set: &ProgramSet, arguments: &[[u64; ARGUMENTS]], capabilities: &Capabilities) -> Result<()> {
+    check_count(set.programs.len(), &set.nodes)?;
+    let limit = capabilities.resident_words;
+    for (rank, program) in set.programs.iter().enumerate() {
+        let length = program.instructions.len();
+        if length > limit as usize {
+            let value = format!("{length} instructions of rank {rank}");
+            let expected = format!("a resident program has at most {limit}; divide the graph");
+            return Err(Error::argument("schedule", value, expected));
+        }
+        if !program.tables.is_empty() {
+            let expected = "no tables: other programs overwrite the tables of a card";
+            return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
+        }
+    }
+    verify_resident(set, arguments, capabilities)?;
+    Ok(())
 }
 
 /// Stores a launch in the ring of each card, and rings it. The queues run and have room.

@@ -1,19 +1,19 @@
 //! Runs a caller's own instructions, with the host memory that they name: one program for each rank.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use cmdseq::plan::{Communicator, ProgramSet};
 use cmdseq::{Completion, Status};
 
 use crate::card::Card;
-use crate::cluster::Cluster;
 use crate::cluster::agreement::digest;
 use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::Ending;
 use crate::cluster::ranks::{self, Ended, RankRun};
 use crate::cluster::windows::Through;
+use crate::cluster::{Cluster, check_count};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
@@ -63,11 +63,9 @@ impl Cluster {
     /// the state of a card stands for if a card of the group does not run. Then nothing was launched. What fails later is in
     /// [`Outcome::result`].
     pub fn run(&mut self, group: &[u32], programs: &[Vec<Bound>], timeout: Duration) -> Result<Outcome> {
-        if programs.len() != group.len() {
-            return Err(Error::argument("programs", programs.len(), format!("one for each of {} ranks", group.len())));
-        }
         let (deadline, begin) = (Deadline::after(timeout), self.moment());
-        let held = self.check_unclaimed(group).and_then(|()| self.running(group));
+        let held = check_count(programs.len(), group);
+        let held = held.and_then(|()| self.check_unclaimed(group)).and_then(|()| self.running(group));
         let terms = || vec![("programs".to_owned(), digest(&plain(group, programs)))];
         let held = self.compare_until(held, terms, deadline)?;
         let through = self.expose(group, &held, programs, deadline)?;
@@ -98,21 +96,24 @@ impl Cluster {
         if !programs.iter().flatten().any(|bound| bound.instruction().needs_window()) {
             return Ok(Through::default());
         }
-        let set = plain(group, programs).with(self.defined_on(held));
+        let set = plain(group, programs).with(self.defined_on(group, held, deadline)?);
         self.open_windows(&set, None, held, |_, id| id, deadline)
     }
 
-    /// Returns the communicators that cards have, except for the one of all cards.
-    fn defined_on(&self, held: &[(usize, usize)]) -> Vec<Communicator> {
-        let mut communicators: Vec<Communicator> = Vec::new();
-        for defined in held.iter().flat_map(|(_, index)| &self.cards()[*index].entries).flatten() {
-            let (id, members) = (defined.id.raw(), &defined.members);
-            let is_known = communicators.iter().any(|one| one.id == id && *one.members == **members);
-            if defined.is_certain && !is_known {
-                communicators.push(Communicator { id, members: members.to_vec() });
-            }
+    /// Returns the communicators, except for the one of all cards, that all their members in `group` have. Collective.
+    fn defined_on(&mut self, group: &[u32], held: &[(usize, usize)], deadline: Deadline) -> Result<Vec<Communicator>> {
+        let mut own = Vec::new();
+        for card in held.iter().map(|(_, index)| &self.cards()[*index]) {
+            let certain = card.entries.iter().flatten().filter(|defined| defined.is_certain);
+            own.extend(certain.map(|defined| (card.node(), defined.id.raw(), defined.members.to_vec())));
         }
-        communicators
+        let all = if self.is_alone() { vec![own] } else { self.exchange(Ok(()), |()| own, deadline)?.1 };
+        let mut having: BTreeMap<(u16, Vec<u32>), BTreeSet<u32>> = BTreeMap::new();
+        for (node, id, members) in all.into_iter().flatten() {
+            having.entry((id, members)).or_default().insert(node);
+        }
+        having.retain(|(_, members), nodes| members.iter().all(|node| nodes.contains(node) || !group.contains(node)));
+        Ok(having.into_keys().map(|(id, members)| Communicator { id, members }).collect())
     }
 
     /// Runs programs on the cards held here, of a group of these nodes. What is in flight at the end is abandoned.

@@ -11,6 +11,7 @@ mod persistent;
 mod planner_choice;
 mod processes;
 mod reductions;
+mod registration;
 mod relays;
 mod routed;
 mod switches;

@@ -205,3 +205,26 @@ fn a_window_stays_open_while_a_card_of_another_process_goes_through_it() {
         cluster.close_windows().unwrap();
     });
 }
+
+/// Communicators of which only their members know: the windows of card 1 are for either of them.
+#[test]
+fn programs_go_through_windows_of_communicators_that_a_process_has_no_card_in() {
+    const ASIDE: u64 = AT + 4096;
+    let fabric = Fabric::new(Profile::optweb(3)).unwrap();
+    threads::clusters(&fabric, |cluster, rank| {
+        let world = cluster.world();
+        let right = cluster.create(&world, &[1, 2]).unwrap();
+        let left = cluster.create(&world, &[0, 1]).unwrap();
+        assert!(right.id() < left.id(), "windows are in the order of ids");
+        cluster.card_mut(0).fill(0, 64, 0x0101_0101_0101_0101 * (u64::from(rank) + 1)).unwrap();
+        let to_left = Instruction::rdma_write(1, Operand::card(0), Operand::card(AT), 64).on(left.id());
+        let to_right = Instruction::rdma_write(0, Operand::card(0), Operand::card(ASIDE), 64).on(right.id());
+        let programs = [vec![to_left.into()], Vec::new(), vec![to_right.into()]];
+        cluster.run(&[0, 1, 2], &programs, LONG).unwrap().result.unwrap();
+        if rank == 1 {
+            let mut found = [0; 64];
+            cluster.card_mut(0).read_memory(ASIDE, &mut found).unwrap();
+            assert_eq!((written(cluster.card_mut(0)), found), ([1; 64], [3; 64]));
+        }
+    });
+}

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Communicator, Piece, Plan, Program, ProgramSet, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Alone, Choice, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared, State, digest};
+use fpga_driver::{Alone, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared, State, digest};
 use fpga_mock::{Fabric, Fault, Profile, When};
-use fpga_tests::threads::{self, Thread};
+use fpga_tests::threads;
 use fpga_tests::{pattern, reduction, run};
 
 const SECONDS: Duration = Duration::from_secs(20);
@@ -169,6 +169,36 @@ fn ranks_that_differ_are_named_by_all() {
         }
     }
     drop(clocks);
+}
+
+/// What a call refuses by itself, the other ranks need not wait for.
+#[test]
+fn a_rank_that_is_refused_is_named_by_all() {
+    let errors = threads::clusters(&fabric(2), |cluster, rank| {
+        let programs =
+            |longer: bool| [vec![Instruction::barrier(); if longer { 5000 } else { 1 }], vec![Instruction::barrier()]];
+        let set = |longer| ProgramSet::new([0, 1], programs(longer));
+        let is_wrong = rank == 1;
+        let execution = Execution { repeat: if is_wrong { 0 } else { 1 }, ..Execution::default() };
+        let few = [Vec::new(), Vec::new()];
+        let id = if is_wrong { 0 } else { 1 };
+        [
+            cluster.execute(&set(false), &execution).map(drop),
+            cluster.prepare(&Schedule::from(set(is_wrong))).map(drop),
+            cluster.run(&[0, 1], &few[usize::from(is_wrong)..], LONG).map(drop),
+            cluster.define(&Communicator { id, members: vec![0, 1] }),
+            cluster.define(&Communicator { id: 1, members: vec![0, 1] }),
+        ]
+    });
+    let [of_0, of_1] = <[_; 2]>::try_from(errors).unwrap();
+    for (call, (one, other)) in of_0.into_iter().zip(of_1).enumerate() {
+        if call == 4 {
+            return one.and(other).unwrap();
+        }
+        let Error::BadArgument { .. } = other.unwrap_err() else { panic!("call {call}") };
+        let one = one.unwrap_err();
+        assert!(matches!(one, Error::Peer { rank: 1, .. }), "call {call}: {one}");
+    }
 }
 
 #[test]
@@ -486,97 +516,6 @@ fn digests_tell_programs_apart() {
     let digests: std::collections::BTreeSet<String> = all.iter().map(digest).collect();
     assert_eq!(digests.len(), all.len());
     assert_eq!(digest(&all[0]), digest(&set()));
-}
-
-#[test]
-fn communicators_are_made_together() {
-    threads::clusters(&fabric(4), |cluster, rank| {
-        let world = cluster.world();
-        let choices: Vec<_> = (0..4).map(|rank| Some(Choice { colour: rank % 2, key: -(rank as i32) })).collect();
-        let halves = cluster.split(&world, &choices).unwrap();
-        assert_eq!(halves[0].as_ref().unwrap().members(), [2, 0]);
-        let pair = cluster.create(&world, &[3, 0]).unwrap();
-        assert_ne!(pair.id(), halves[0].as_ref().unwrap().id());
-        for group in [halves[0].as_ref().unwrap().members(), pair.members(), &[1, 2, 3]] {
-            let plan = plan_of(cluster, &Request { group: group.to_vec(), ..request(Collective::Allreduce, 64) });
-            execute(cluster, &plan).unwrap();
-        }
-        cluster.free(&pair).unwrap();
-        assert!(cluster.free(&pair).is_err());
-        assert_eq!(cluster.holds(rank), cluster.cards()[0].node() == rank);
-    });
-}
-
-#[test]
-fn ranks_register_communicators_that_others_know_nothing_of() {
-    let fabric = fabric(4);
-    let _clock = fabric.start_clock();
-    let lists = [[0, 2], [3, 1]];
-    let connected: Vec<std::sync::Mutex<Option<Thread>>> =
-        lists.iter().flat_map(|_| Thread::connect(2)).map(|peers| std::sync::Mutex::new(Some(peers))).collect();
-    threads::ranks(4, |all| {
-        let node = all.rank();
-        let mut cluster = Cluster::of(vec![threads::card(&fabric, node).unwrap()]).unwrap();
-        let list = lists.iter().position(|list| list.contains(&node)).unwrap();
-        let rank = lists[list].iter().position(|one| *one == node).unwrap();
-        let peers = connected[list * 2 + rank].lock().unwrap().take().unwrap();
-        let communicator = cluster.register(Box::new(peers), &[]).unwrap();
-        assert_eq!(communicator.members(), lists[list]);
-        let mut among = cluster.among(&communicator).unwrap();
-        assert_eq!(among.nodes(), lists[list]);
-        let plan = plan_of(
-            &among,
-            &Request { group: lists[list].to_vec(), relays: Some(Vec::new()), ..request(Collective::Allreduce, 64) },
-        );
-        let contexts = among.contexts(&plan.set.communicators).unwrap();
-        assert!(plan.set.communicators.iter().all(|one| contexts.id(node, one.id) == communicator.id()));
-        execute(&mut among, &plan).unwrap();
-        drop(contexts);
-        drop(among);
-        assert_eq!(cluster.nodes(), [node]);
-        cluster.free(&communicator).unwrap();
-        assert!(matches!(cluster.among(&communicator), Err(Error::Stale { .. })));
-        cluster.close().unwrap();
-        drop(all);
-    });
-}
-
-/// More than all ids of a card's table: each returns when both ranks have freed it.
-#[test]
-fn ids_return_once_all_members_have_freed_them() {
-    let fabric = fabric(2);
-    let _clock = fabric.start_clock();
-    let (count, alive) = (8100, 5);
-    let connected: Vec<std::sync::Mutex<Vec<Thread>>> = {
-        let mut by_rank = [Vec::new(), Vec::new()];
-        for _ in 0..count {
-            for (rank, peers) in Thread::connect(2).into_iter().enumerate() {
-                by_rank[rank].push(peers);
-            }
-        }
-        by_rank.into_iter().map(std::sync::Mutex::new).collect()
-    };
-    let ids = threads::ranks(2, |peers| {
-        let rank = peers.rank() as usize;
-        let mut cluster = Cluster::of(vec![threads::card(&fabric, rank as u32).unwrap()]).unwrap();
-        let (mut held, mut ids) = (std::collections::VecDeque::new(), Vec::new());
-        for _ in 0..count {
-            let peers = connected[rank].lock().unwrap().pop().unwrap();
-            let communicator = cluster.register(Box::new(peers), &[]).unwrap();
-            ids.push(communicator.id());
-            held.push_back(communicator);
-            if held.len() > alive {
-                // One of them frees the oldest, and the other the newest but one.
-                let place = if rank == 0 { 0 } else { held.len() - 2 };
-                cluster.free(&held.remove(place).unwrap()).unwrap();
-            }
-        }
-        drop(peers);
-        ids
-    });
-    assert_eq!(ids[0], ids[1]);
-    let different: std::collections::BTreeSet<_> = ids[0].iter().collect();
-    assert!(different.len() < count);
 }
 
 #[test]
