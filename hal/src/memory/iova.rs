@@ -101,8 +101,17 @@ impl IovaAllocator {
     pub(crate) fn free(&mut self, start: Iova) -> Option<RangeInclusive<u64>> {
         let start = start.0;
         let end = self.taken.remove(&start)?;
-        // Every block lies in one range: `find` takes it from a free block, and free blocks never cross a border.
-        let range = self.ranges.iter().find(|range| range.contains(&start))?;
+        // A block lies in one range, unless `restrict` has put a border into it since: only what is inside is used again.
+        let overlapping: Vec<_> =
+            self.ranges.iter().filter(|range| start <= *range.end() && *range.start() <= end).cloned().collect();
+        for range in overlapping {
+            self.free_within(&range, start.max(*range.start()), end.min(*range.end()));
+        }
+        Some(start..=end)
+    }
+
+    /// Adds a block inside of one of the ranges to those that are free.
+    fn free_within(&mut self, range: &RangeInclusive<u64>, start: u64, end: u64) {
         let (mut first, mut last) = (start, end);
         if let Some((&before, &before_last)) = self.free.range(..start).next_back()
             && before_last.checked_add(1) == Some(start)
@@ -118,7 +127,6 @@ impl IovaAllocator {
             last = after_last;
         }
         self.free.insert(first, last);
-        Some(start..=end)
     }
 
     /// Returns the length in bytes of the block that starts at `start`.
@@ -148,6 +156,7 @@ mod tests {
 
     /// A naive model: one flag per address.
     struct Bitmap {
+        inside: Vec<bool>,
         free: Vec<bool>,
         /// Whether a block may hold both this address and the next.
         joined: Vec<bool>,
@@ -157,7 +166,8 @@ mod tests {
         fn new(ranges: &[RangeInclusive<u64>]) -> Self {
             let inside = |a: usize| a != 0 && ranges.iter().any(|r| r.contains(&(a as u64)));
             let both = |a: usize| ranges.iter().any(|r| r.contains(&(a as u64)) && r.contains(&(a as u64 + 1)));
-            Bitmap { free: (0..SPACE).map(inside).collect(), joined: (0..SPACE).map(both).collect() }
+            let inside: Vec<bool> = (0..SPACE).map(inside).collect();
+            Bitmap { free: inside.clone(), inside, joined: (0..SPACE).map(both).collect() }
         }
 
         fn fits(&self, start: usize, bytes: usize, highest: usize) -> bool {
@@ -231,16 +241,15 @@ mod tests {
                         let (start, bytes) = held.swap_remove(index.index(held.len()));
                         prop_assert_eq!(allocator.free(Iova(start)), Some(start..=start + bytes - 1));
                         prop_assert_eq!(allocator.free(Iova(start)), None);
-                        model.free[start as usize..(start + bytes) as usize].fill(true);
+                        let freed = start as usize..(start + bytes) as usize;
+                        model.free[freed.clone()].copy_from_slice(&model.inside[freed]);
                     }
                     Step::Restrict(ranges) => {
                         let other = Bitmap::new(&ranges);
-                        // The kernel takes no group that cannot reach what is mapped.
-                        if held.iter().any(|&(start, bytes)| !other.fits(start as usize, bytes as usize, SPACE)) {
-                            continue;
-                        }
+                        // Also if a block that is held is not inside: no other group may be left when one comes that cannot reach it.
                         allocator.restrict(&ranges);
                         for at in 0..SPACE {
+                            model.inside[at] &= other.inside[at];
                             model.free[at] &= other.free[at];
                             model.joined[at] &= other.joined[at];
                         }

@@ -44,6 +44,32 @@ fn all_replies_to_one_transfer_share_a_limit() {
     assert_eq!(served.card.outstanding(), 0);
 }
 
+/// By VFIO_USER_DEVICE_RESET, and by the bus master bit alone.
+#[test]
+fn a_function_that_was_reset_goes_on_with_nothing() {
+    for is_reset in [true, false] {
+        let served = Served::new();
+        let mut raw = open(&served);
+        copy(&mut raw, ASKED, ASKED + (1 << 20), 512 << 10);
+        let asked = [raw.receive().unwrap(), raw.receive().unwrap()];
+        if is_reset {
+            assert_eq!(raw.call(RESET, &[]).errno(), 0);
+        } else {
+            raw.write(7, 4, &[0x02, 0x00]);
+        }
+        // It is bus master again before the client answers what it was asked before.
+        raw.enable();
+        for request in asked {
+            let data = vec![1; request.u64(8) as usize];
+            let reply = body().u64(request.u64(0)).u64(request.u64(8)).bytes(&data).0;
+            raw.send(&message(request.id, DMA_READ, 1, &reply)).unwrap();
+        }
+        // The next message is the reply to this.
+        raw.read_u32(0, card::STATUS);
+        assert_eq!(served.card.outstanding(), 0);
+    }
+}
+
 /// Starts a copy, and returns whether the client is asked for its memory.
 fn is_asked(raw: &Raw) -> bool {
     for (offset, bytes) in [(card::SOURCE, 8), (card::TARGET, 8), (card::BYTES, 4), (card::DOORBELL, 4)] {

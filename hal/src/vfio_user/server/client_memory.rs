@@ -231,7 +231,14 @@ impl ClientFiles {
             if is_huge { Access::Huge(map) } else { Access::Mapped(map) }
         } else {
             charges.push(self.share.take(Item::Descriptors, 1)?);
-            Access::Open(File::from(descriptor))
+            let file = if writeable { reopen(&descriptor) } else { Ok(File::from(descriptor)) };
+            match file {
+                Ok(file) => Access::Open(file),
+                Err(error) => {
+                    log::debug!("A client's memory that is not sealed is transferred by messages: {error}");
+                    return Ok(None);
+                }
+            }
         };
         let file = Arc::new(ClientFile { access, len, writeable, _charges: charges });
         self.files.insert(key, Arc::clone(&file));
@@ -249,6 +256,12 @@ impl ClientFiles {
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
+}
+
+/// Opens a file in memory anew, for a description of this process's own: with O_APPEND, which the client can set on its own at any time,
+/// writes would make the file longer, wherever they are to go.
+fn reopen(descriptor: &OwnedFd) -> io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
 fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
@@ -327,7 +340,9 @@ mod tests {
         let descriptor = memory(8192, SealFlag::empty());
         let file = open(&mut files, descriptor.try_clone().unwrap(), 8192).unwrap().unwrap();
         assert!(matches!(file.access, Access::Open(_)));
+        fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_APPEND)).unwrap();
         round_trip(&file);
+        assert_eq!(fstat(&descriptor).unwrap().st_size, 8192, "whatever the client's description appends");
         ftruncate(&descriptor, 4096).unwrap();
         assert_eq!(file.read(4096, &mut [0; 4]), Err(Errno::EFAULT));
         assert_eq!(file.read(4094, &mut [0; 4]), Err(Errno::EFAULT));

@@ -128,6 +128,16 @@ impl Dma {
         self.queue().deadline(&self.stalls)
     }
 
+    /// Ends all access, as the function is no bus master now, and returns the requests that are complete. When this returns, the endpoint
+    /// no longer accesses the memory, but for what the client was asked before.
+    pub(crate) fn cancel(&self) -> Vec<Finished> {
+        // Copies that began before have ended.
+        drop(self.table_mut());
+        let mut queue = self.queue();
+        queue.cancel();
+        self.advance(&mut queue)
+    }
+
     /// Ends all access, as the client is gone, and returns the requests that were not complete.
     pub(crate) fn close(&self) -> Vec<Finished> {
         self.link.stop();
@@ -141,14 +151,15 @@ impl Dma {
 
     fn request(&self, tag: DmaTag, iova: Iova, target: Target<'_>) -> DmaProgress {
         let bytes = target.len();
-        if let Err(fault) = self.link.check() {
-            return DmaProgress::Done(Err(fault));
-        }
-        if bytes == 0 {
-            return DmaProgress::Done(Ok(()));
-        }
         {
+            // Bus mastering is looked at within the locks that `cancel` takes.
             let table = self.table();
+            if let Err(fault) = self.link.check() {
+                return DmaProgress::Done(Err(fault));
+            }
+            if bytes == 0 {
+                return DmaProgress::Done(Ok(()));
+            }
             let by_copy = match table.cover(iova, bytes as u64, self.highest, target.is_write()) {
                 Ok(by_copy) => by_copy,
                 Err(fault) => return DmaProgress::Done(Err(fault)),
@@ -160,6 +171,9 @@ impl Dma {
         let mut queue = self.queue();
         if queue.is_closed() {
             return DmaProgress::Done(Err(DmaFault::HostGone));
+        }
+        if let Err(fault) = self.link.check() {
+            return DmaProgress::Done(Err(fault));
         }
         if !queue.has_room(bytes) {
             log::warn!("A client answers DMA too slowly: {} requests wait for it", queue.len());

@@ -203,6 +203,13 @@ impl Queue {
         self.asked?.checked_add(stalls.limit(self.waiting.front()?.data.len()))
     }
 
+    /// Fails all that wait, as the function is no bus master now. The client answers what it was asked for the first of them all the same.
+    pub(super) fn cancel(&mut self) {
+        for request in &mut self.waiting {
+            request.fault.get_or_insert(DmaFault::NotMaster);
+        }
+    }
+
     /// Accepts no more requests, and returns all that wait as failed.
     pub(super) fn close(&mut self, stalls: &Stalls) -> Vec<Finished> {
         self.closed = true;

@@ -334,6 +334,31 @@ fn two_messages_of_a_piece_each_are_out_at_a_time() {
 }
 
 #[test]
+fn a_function_that_is_no_bus_master_asks_for_nothing_more() {
+    let (mut client, file) = (Client::patient(), memory(0x1000));
+    client.map(0x10_0000, 0x10_0000, None);
+    client.map(0x1000, 0x1000, Some((&file, 0)));
+    assert_eq!(client.write(0x10_0000, 8 * (32 << 10)), DmaProgress::Pending);
+    assert_eq!(client.write(0x1000, 16), DmaProgress::Pending, "it waits for the other");
+    let out = [client.asked().unwrap(), client.asked().unwrap()];
+    client.dma.link.set_master(false);
+    assert_eq!(client.dma.cancel().len(), 0, "the client has yet to answer");
+    // The function is bus master again before the client has answered.
+    client.dma.link.set_master(true);
+    assert_eq!(client.answer(&out[0], 0).unwrap().len(), 0);
+    let finished = client.answer(&out[1], 0).unwrap();
+    let results: Vec<_> = finished.into_iter().map(|one| (one.tag, one.result)).collect();
+    let failed = |tag| (DmaTag(tag), Err(DmaFault::NotMaster));
+    assert_eq!(results, [failed(0x10_0000), failed(0x1000)]);
+    assert!(client.asked().is_none() && client.dma.deadline().is_none());
+    let mut found = [1; 16];
+    file_at(&file, 0, &mut found);
+    assert_eq!(found, [0; 16]);
+    assert_eq!(client.write(0x1000, 16), FINE);
+    assert_eq!(client.dma.cancel().len(), 0);
+}
+
+#[test]
 fn parts_of_a_read_arrive_at_their_offsets() {
     let (mut client, file) = (Client::patient(), memory(0x1000));
     // By messages, by copies, by messages.

@@ -250,12 +250,17 @@ impl Session {
         sent.map_err(|_| End::Stopped)
     }
 
+    /// Notes whether the function is bus master now. If not, for instance because it was reset, none of its requests goes on.
     fn note_bus_master(&self) {
         let mut command = [0; 2];
         self.endpoint.config_read(config::COMMAND, &mut command);
         // All-ones are the answer of a removed function, which is not bus master.
         let command = u16::from_le_bytes(command);
-        self.link.set_master(command != u16::MAX && command & config::COMMAND_MASTER != 0);
+        let is_master = command != u16::MAX && command & config::COMMAND_MASTER != 0;
+        self.link.set_master(is_master);
+        if !is_master && let Some(open) = &self.open {
+            open.dma.cancel().into_iter().for_each(|finished| complete(&*self.endpoint, finished));
+        }
     }
 }
 
