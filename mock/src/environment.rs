@@ -73,11 +73,14 @@ pub(crate) struct Environment {
     pub(crate) discarded: Vec<Box<dyn Send>>,
     pub(crate) world: Members,
     pub(crate) agenda: Agenda<Event>,
+    /// Planted faults among its events: time does not pass for them alone.
+    pub(crate) strikes: usize,
     pub(crate) pace: Pace,
 }
 
 impl Environment {
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
+        self.strikes += usize::from(matches!(event, Event::Strike(_)));
         self.agenda.add(at, event);
     }
 

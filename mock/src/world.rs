@@ -81,6 +81,7 @@ impl Core {
             discarded: Vec::new(),
             world,
             agenda: Agenda::default(),
+            strikes: 0,
             pace: Pace::default(),
         };
         Core { cards, env, down: Vec::new(), routed, budget, has_failed: false, ends: Vec::new() }

@@ -264,7 +264,8 @@ impl Measuring<'_> {
 
     /// Where data comes from and goes to: pseudo channels of their own.
     fn places(&self) -> (Operand, Operand) {
-        (Operand::card(0), Operand::card(self.capabilities.stripe_half_bytes.max(LARGE[LARGE.len() - 1])))
+        let channel_bytes = self.capabilities.memory_bytes / u64::from(self.capabilities.memory_channels.max(1));
+        (Operand::card(0), Operand::card(channel_bytes.max(LARGE[LARGE.len() - 1])))
     }
 
     /// Measures signals and data between two cards.

@@ -124,10 +124,6 @@ impl Exerciser {
         self.source.write(0, &data).map_err(|error| self.bus(error))?;
         self.destination.fill(0, BYTES_MAX, untouched).map_err(|error| self.bus(error))?;
         self.status.fill(0, registers::STATUS_BYTES, 0).map_err(|error| self.bus(error))?;
-        let length = u64::from(request_lines.ilog2());
-        let config = exercise.code() << registers::MODE_SHIFT
-            | (length & 3) << registers::LENGTH_LOW_SHIFT
-            | (length >> 2) << registers::LENGTH_HIGH_SHIFT;
         let line = |buffer: &DmaBuffer| buffer.iova().0 / registers::LINE_BYTES;
         for (register, value) in [
             (registers::CONTROL, 0),
@@ -136,7 +132,7 @@ impl Exerciser {
             (registers::SOURCE, line(&self.source)),
             (registers::DESTINATION, line(&self.destination)),
             (registers::LINES, u64::from(lines) - 1),
-            (registers::CONFIG, config),
+            (registers::CONFIG, config(exercise, request_lines)),
             (registers::CONTROL, registers::OUT_OF_RESET | registers::START),
         ] {
             self.registers.write(register, value)?;
@@ -190,12 +186,7 @@ impl Exerciser {
             return Err(Error::Exercise { name: self.registers.name(), errors: errors as u32 });
         }
         let (cycles, lines) = (self.status_word(registers::STATUS_CYCLES)?, self.status_word(registers::STATUS_LINES)?);
-        Ok(Exercised {
-            lines_read: lines & 0xffff_ffff | (cycles >> 48 & 0xff) << 32,
-            lines_written: lines >> 32 | (cycles >> 56) << 32,
-            cycles: cycles & ((1 << 40) - 1),
-            clock_mhz: (self.registers.read(registers::INFO)? & 0xffff) as u32,
-        })
+        Ok(counted(cycles, lines, (self.registers.read(registers::INFO)? & 0xffff) as u32))
     }
 
     fn status_word(&self, at: usize) -> Result<u64> {
@@ -206,6 +197,23 @@ impl Exerciser {
 
     fn bus(&self, error: fpga_hal::Error) -> Error {
         bus_error(&self.registers.name(), error).into()
+    }
+}
+
+/// Returns CONFIG of an exercise with so many lines in a request, a power of two.
+fn config(exercise: Exercise, request_lines: u32) -> u64 {
+    let length = u64::from(request_lines.ilog2());
+    let (low, high) = ((length & 3) << registers::LENGTH_LOW_SHIFT, (length >> 2) << registers::LENGTH_HIGH_SHIFT);
+    exercise.code() << registers::MODE_SHIFT | low | high
+}
+
+/// Returns what two words of a run's status have counted: the upper eight bits of both numbers of lines stand above the cycles.
+fn counted(cycles: u64, lines: u64, clock_mhz: u32) -> Exercised {
+    Exercised {
+        lines_read: lines & 0xffff_ffff | (cycles >> 48 & 0xff) << 32,
+        lines_written: lines >> 32 | (cycles >> 56) << 32,
+        cycles: cycles & ((1 << 40) - 1),
+        clock_mhz,
     }
 }
 
@@ -258,6 +266,34 @@ fn data(seed: u64, bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bits of HE_CFG in OFS: the mode in 4:2, the length of a request in 6:5 and 31:30.
+    #[test]
+    fn a_request_is_described_by_its_logarithm() {
+        let modes = [
+            (Exercise::Loopback, 0),
+            (Exercise::Read, 1 << 2),
+            (Exercise::Write, 2 << 2),
+            (Exercise::Throughput, 3 << 2),
+        ];
+        for (exercise, mode) in modes {
+            for (lines, length) in [(1, 0), (2, 1 << 5), (4, 2 << 5), (8, 3 << 5), (16, 1 << 30)] {
+                assert_eq!(config(exercise, lines), mode | length, "{exercise:?}, {lines} lines");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_of_more_than_32_bits_are_put_together() {
+        let run = counted(0x8765_ffab_cdef_0123, 0xffff_0001_1234_5678, 400);
+        let expected = Exercised {
+            lines_read: 0x65_1234_5678,
+            lines_written: 0x87_ffff_0001,
+            cycles: 0xab_cdef_0123,
+            clock_mhz: 400,
+        };
+        assert_eq!(run, expected);
+    }
 
     #[test]
     fn bytes_of_both_directions_count() {

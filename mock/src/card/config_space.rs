@@ -126,13 +126,18 @@ impl ConfigSpace {
             if is_error_status(at) {
                 self.bytes[at] &= !byte;
             }
-            if at == EXPRESS_DEVICE_CONTROL + 1 && byte & 0x80 != 0 {
+            if begins_reset(at, *byte) {
                 effect = Effect::FunctionReset;
             } else if (at == MSIX_CONTROL + 1 || at == COMMAND + 1) && effect == Effect::None {
                 effect = Effect::Interrupts;
             }
         }
         effect
+    }
+
+    /// Whether a write begins a function level reset.
+    pub(crate) fn resets(offset: u16, data: &[u8]) -> bool {
+        (usize::from(offset)..).zip(data).any(|(at, byte)| begins_reset(at, *byte))
     }
 
     /// Sets the bit of an error that was not corrected.
@@ -190,6 +195,11 @@ impl ConfigSpace {
 fn is_error_status(offset: usize) -> bool {
     let is_in = |register: usize| (register..register + 4).contains(&offset);
     is_in(AER_UNCORRECTABLE) || is_in(AER_CORRECTABLE)
+}
+
+/// Whether a function level reset begins when `byte` is written at `at`.
+fn begins_reset(at: usize, byte: u8) -> bool {
+    at == EXPRESS_DEVICE_CONTROL + 1 && byte & 0x80 != 0
 }
 
 #[cfg(test)]

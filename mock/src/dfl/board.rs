@@ -7,6 +7,8 @@ use fpga_regs::dfl::board::{SYSTEM, link};
 
 /// Idle words that the bridge sends before an answer.
 const PAUSE: usize = 3;
+/// Bytes of a packet that are kept.
+const PACKET_MAX: usize = 64;
 
 /// What sensors of the model read: offset and value.
 const READINGS: [(u32, u32); 35] = [
@@ -167,7 +169,10 @@ impl Board {
                     return;
                 }
                 let Some(packet) = &mut self.packet else { return };
-                packet.push(byte);
+                // Longer ones are no requests.
+                if packet.len() < PACKET_MAX {
+                    packet.push(byte);
+                }
                 if std::mem::take(&mut self.is_last) {
                     let packet = std::mem::take(packet);
                     self.packet = None;

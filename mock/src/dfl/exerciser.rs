@@ -40,7 +40,9 @@ enum Step {
 #[derive(Debug)]
 struct Run {
     step: Step,
-    /// Lines of this round that are done.
+    /// Lines of this round: as LINES was at its begin.
+    lines: u64,
+    /// Those that are done.
     done: u64,
     /// Data of the present request.
     data: Vec<u8>,
@@ -104,7 +106,8 @@ impl Exerciser {
 
     fn begin(&mut self) {
         (self.cycles, self.lines_read, self.lines_written, self.errors) = (FIRST_CYCLES, 0, 0, 0);
-        self.run = Some(Run { step: self.first_step(), done: 0, data: Vec::new(), outstanding: None });
+        let (step, lines) = (self.first_step(), self.stored(LINES) + 1);
+        self.run = Some(Run { step, lines, done: 0, data: Vec::new(), outstanding: None });
         self.advance();
     }
 
@@ -118,7 +121,8 @@ impl Exerciser {
         while self.lines_read + self.lines_written < limit {
             let Some(run) = self.run.as_mut().filter(|run| run.outstanding.is_none()) else { return };
             let (step, done, mut data) = (run.step, run.done, std::mem::take(&mut run.data));
-            let bytes = self.request_lines().min(self.stored(LINES) + 1 - done) * LINE_BYTES;
+            let left = run.lines - done;
+            let bytes = self.request_lines().min(left) * LINE_BYTES;
             self.tag = self.tag.wrapping_add(1);
             let tag = DmaTag(self.tag);
             let at = |register| Iova(self.stored(register).wrapping_add(done).wrapping_mul(LINE_BYTES));
@@ -152,12 +156,12 @@ impl Exerciser {
 
     /// The present request has ended.
     fn ended(&mut self, result: Result<(), DmaFault>) {
-        let (mode, last, force) = (self.mode(), self.stored(LINES) + 1, self.stored(CONTROL) & FORCE_END != 0);
+        let (mode, next, force) = (self.mode(), self.stored(LINES) + 1, self.stored(CONTROL) & FORCE_END != 0);
         let (lines, first) = (self.request_lines(), self.first_step());
         let goes_on = self.stored(CONFIG) & CONTINUOUS != 0 && !force;
         let Some(run) = &mut self.run else { return };
         run.outstanding = None;
-        let lines = lines.min(last - run.done);
+        let lines = lines.min(run.lines - run.done);
         match run.step {
             Step::Read => self.lines_read += lines,
             Step::Write => self.lines_written += lines,
@@ -182,8 +186,8 @@ impl Exerciser {
         }
         run.done += lines;
         run.step = first;
-        if run.done == last {
-            run.done = 0;
+        if run.done == run.lines {
+            (run.done, run.lines) = (0, next);
             run.step = if goes_on { first } else { Step::Status };
         }
     }

@@ -24,13 +24,13 @@ impl Core {
             card.freeze();
             card.is_gone = true;
         }
-        self.env.agenda = Agenda::default();
+        (self.env.agenda, self.env.strikes) = (Agenda::default(), 0);
         self.env.moving = None;
         self.has_failed = true;
     }
 
-    /// Handles up to `events` events, fewer if they move much data. Returns `false` if no event is left or host memory is
-    /// pending.
+    /// Handles up to `events` events, fewer if they move much data. Returns `false` if no event is left but planted faults, or host memory
+    /// is pending.
     pub(crate) fn run_some(&mut self, events: usize) -> bool {
         for _ in 0..events {
             if self.has_failed {
@@ -53,6 +53,10 @@ impl Core {
                 }
                 self.ends = ends;
                 continue;
+            }
+            // A fault that comes later waits until the cards have been at work for so long.
+            if self.env.strikes > 0 && self.env.agenda.len() == self.env.strikes {
+                return false;
             }
             let Some((at, event)) = self.env.agenda.take() else { return false };
             self.env.now = self.env.now.max(at);
@@ -79,7 +83,10 @@ impl Core {
             Event::Switches => self.run_switches(),
             Event::TransformEnds => self.transform_ended(),
             Event::ReplyBegins(id) => self.on(id.at.card).reply_begins(id),
-            Event::Strike(fault) => self.strike(fault),
+            Event::Strike(fault) => {
+                self.env.strikes -= 1;
+                self.strike(fault);
+            }
             Event::LinkUp { a, b } => self.link_up(a, b),
             Event::Unanswered { number } => self.completion_timeout(number),
             Event::Posted { card, number } => self.posted_due(card, number),

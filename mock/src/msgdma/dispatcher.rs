@@ -12,6 +12,8 @@ use crate::msgdma::transfer::Transfer;
 pub(super) const DEPTH: usize = 128;
 /// Reads of STATUS for which a reset goes on, if nothing is on its way.
 const RESET_READS: u32 = 2;
+/// Broken rules that are noted.
+const VIOLATIONS_MAX: usize = 1024;
 /// Bits of CONTROL that keep what is written.
 const KEPT: Control = Control::STOP
     .union(Control::STOP_ON_ERROR)
@@ -118,19 +120,26 @@ impl Dispatcher {
         u32::from(self.number) * 0x1_0001
     }
 
+    /// Notes a rule that the host has broken, unless it has broken many.
+    fn forbid(&mut self, violation: Violation) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(violation);
+        }
+    }
+
     /// Queues what the words of the descriptor port say, if the last has GO.
     pub(super) fn commit(&mut self) {
         if self.words[7] & DescriptorControl::GO.bits() == 0 {
             return;
         }
         if self.resetting.is_some() {
-            return self.violations.push(Violation::DuringReset);
+            return self.forbid(Violation::DuringReset);
         }
         if self.queue.len() == DEPTH {
-            return self.violations.push(Violation::QueueFull);
+            return self.forbid(Violation::QueueFull);
         }
         let (descriptor, violation) = Descriptor::decode(&self.words);
-        self.violations.extend(violation);
+        violation.into_iter().for_each(|violation| self.forbid(violation));
         if self.queue.is_empty() && self.present.is_none() {
             self.waits = self.planted.slow;
         }

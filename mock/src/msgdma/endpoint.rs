@@ -6,6 +6,7 @@ use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::msgdma::BLOCK_BYTES;
 
+use crate::card::config_space::ConfigSpace;
 use crate::fabric::Fabric;
 use crate::model::registers::ENGINE_OFFSET;
 use crate::msgdma::descriptor::Violation;
@@ -102,11 +103,8 @@ impl Endpoint for CardWithEngine {
     }
 
     fn config_write(&self, offset: u16, data: &[u8]) {
-        let before = self.command();
         self.card.config_write(offset, data);
-        // A reset of the function clears the command register, which nothing else does but a write of it.
-        let is_command = (offset..offset.saturating_add(data.len() as u16)).contains(&COMMAND);
-        if before != 0 && !is_command && self.command() == 0 {
+        if ConfigSpace::resets(offset, data) {
             self.reset_logic();
         }
     }

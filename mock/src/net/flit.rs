@@ -12,6 +12,8 @@ pub(crate) struct Flit {
     pub(crate) is_tail: bool,
     /// Virtual channel of the link it is on.
     pub(crate) virtual_channel: usize,
+    /// Links that it has crossed.
+    pub(crate) links: u32,
 }
 
 /// Returns the flits of a packet; the last one is filled up with zeros.
@@ -20,6 +22,6 @@ pub(crate) fn train(packet: &[u8]) -> impl Iterator<Item = Flit> {
     packet.chunks(FLIT_BYTES).enumerate().map(move |(index, bytes)| {
         let mut word = [0; FLIT_BYTES];
         word[..bytes.len()].copy_from_slice(bytes);
-        Flit { word, is_head: index == 0, is_tail: index + 1 == flits, virtual_channel: 0 }
+        Flit { word, is_head: index == 0, is_tail: index + 1 == flits, virtual_channel: 0, links: 0 }
     })
 }

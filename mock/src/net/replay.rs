@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_is_missed_is_sent_again_from_there_on() {
-        let flit = Flit { word: [0; 32], is_head: true, is_tail: true, virtual_channel: 0 };
+        let flit = Flit { word: [0; 32], is_head: true, is_tail: true, virtual_channel: 0, links: 0 };
         let mut window = Window::new(4);
         assert_eq!((0..4).map(|_| window.keep(flit)).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert!(!window.has_room());

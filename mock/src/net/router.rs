@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) virtual_channels: usize,
     /// Whether an output counts the places of the buffer behind its link.
     pub(crate) has_credits: bool,
+    /// Links that a packet crosses at most: one with more goes round, which the tables of two routers may make it do, and is dropped.
+    pub(crate) most_links: u32,
 }
 
 /// One input or output port.
@@ -105,7 +107,7 @@ pub struct RouterCounters {
     pub packets_out: u64,
     /// Packets lost because an input buffer was full.
     pub lost_full: u64,
-    /// Packets dropped because the table has no entry for their destination.
+    /// Packets dropped because the table has no entry for their destination, or they go round.
     pub lost_no_route: u64,
     /// Fewest cycles of a flit from an input to an output; 0 before the first one.
     pub least_cycles: u64,
@@ -255,7 +257,8 @@ impl Router {
                 let Some(first) = buffer.waiting.front().filter(|first| first.ready <= cycle) else { break };
                 if first.flit.is_head && buffer.way.is_none() {
                     let port = self.table.get(exits.destination(&first.flit)).copied().flatten();
-                    let output = port.map(usize::from).filter(|port| *port < self.ports.len());
+                    let goes_round = first.flit.links >= self.settings.most_links;
+                    let output = port.map(usize::from).filter(|port| *port < self.ports.len() && !goes_round);
                     buffer.drops_waiting = output.is_none();
                     self.counters.lost_no_route += u64::from(output.is_none());
                     buffer.way = output.map(|output| {
@@ -302,8 +305,11 @@ impl Router {
         if flit.is_tail {
             buffer.way = None;
         }
-        if self.settings.has_credits && self.ports[way.output].is_link {
-            output.credits[way.virtual_channel] -= 1;
+        if self.ports[way.output].is_link {
+            flit.links += 1;
+            if self.settings.has_credits {
+                output.credits[way.virtual_channel] -= 1;
+            }
         }
         flit.virtual_channel = way.virtual_channel;
         let entered = cycle + Cycle::from(self.settings.arbiter_cycles);
@@ -395,6 +401,7 @@ mod tests {
         packet_flits: 1,
         virtual_channels: 2,
         has_credits: false,
+        most_links: 4,
     };
 
     /// Takes all, and notes in which cycle each port gave what.
@@ -421,7 +428,7 @@ mod tests {
     fn packet(destination: u8, mark: u8, virtual_channel: usize) -> Flit {
         let mut word = [0; FLIT_BYTES];
         (word[0], word[1]) = (destination, mark);
-        Flit { word, is_head: true, is_tail: true, virtual_channel }
+        Flit { word, is_head: true, is_tail: true, virtual_channel, links: 0 }
     }
 
     /// Lets flits arrive at their inputs at the time 0, in a router of three ports whose table has ports 1 and 2; returns what
@@ -446,6 +453,13 @@ mod tests {
         let packets = [(1, 7), (2, 8), (0, 9), (1, 10)].map(|(to, mark)| (0, packet(to, mark, 0)));
         // Nine cycles each; there is no route for the third, which takes its place at the input.
         assert_eq!(run(packets), [(1, 9, 7), (2, 10, 8), (1, 12, 10)]);
+    }
+
+    #[test]
+    fn a_packet_that_goes_round_is_dropped() {
+        let crossed = |mark, links| (0, Flit { links, ..packet(1, mark, 0) });
+        let given = run([crossed(3, 3), crossed(4, 4), crossed(5, 5), crossed(0, 0)]);
+        assert_eq!(given.iter().map(|(_, _, mark)| *mark).collect::<Vec<_>>(), [3, 0]);
     }
 
     #[test]

@@ -156,7 +156,7 @@ mod tests {
     fn bit_errors_are_as_frequent_as_the_rate_says() {
         let count = |rate| {
             let mut errors = BitErrors::new(rate, 7);
-            let clean = Flit { word: [0; FLIT_BYTES], is_head: true, is_tail: true, virtual_channel: 0 };
+            let clean = Flit { word: [0; FLIT_BYTES], is_head: true, is_tail: true, virtual_channel: 0, links: 0 };
             let turned = (0..40_000).map(|_| {
                 let mut flit = clean;
                 let is_disturbed = errors.disturb(&mut flit);

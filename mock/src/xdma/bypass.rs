@@ -16,9 +16,12 @@ use fpga_regs::xdma::Control;
 use crate::xdma::channel::{Direction, Seen};
 use crate::xdma::planted::{Misanswer, Misanswers};
 
-/// Bits of a tag: the request is the sequencer's and not a channel's own, and writes.
+/// Bits of a tag: the request is the sequencer's and not a channel's own, and writes. Below them is the number of the channel's run,
+/// modulo 2^14, and the sequencer's own tag.
 const OF_SEQUENCER: u64 = 1 << 63;
 const WRITES: u64 = 1 << 62;
+const RUN_SHIFT: u32 = 48;
+const RUNS: u64 = 1 << 14;
 
 /// The channels of a sequencer.
 pub(super) struct Bypass {
@@ -44,6 +47,8 @@ struct Channel {
     /// An error has stopped it, until RUN rises.
     is_stopped: bool,
     seen: Seen,
+    /// How often RUN has risen.
+    runs: u64,
 }
 
 impl Channels {
@@ -54,14 +59,15 @@ impl Channels {
         }
     }
 
-    /// Returns the port of the bus, if a request may go there.
-    fn begin(&mut self, direction: Direction) -> Result<Arc<dyn DmaPort>, DmaFault> {
+    /// Returns the port of the bus, if a request may go there, and the number of the channel's run.
+    fn begin(&mut self, direction: Direction) -> Result<(Arc<dyn DmaPort>, u64), DmaFault> {
         let is_master = self.is_master;
         let channel = self.of(direction);
         if !is_master || channel.is_stopped || channel.control & Control::RUN.bits() == 0 {
             return Err(DmaFault::NotMaster);
         }
-        self.dma.clone().ok_or(DmaFault::HostGone)
+        let run = channel.runs % RUNS;
+        Ok((self.dma.clone().ok_or(DmaFault::HostGone)?, run))
     }
 
     /// Ends a request. Returns its result, and whether the card has something to see.
@@ -114,6 +120,7 @@ impl Bypass {
         let mut channels = self.lock();
         let channel = channels.of(direction);
         (channel.is_stopped, channel.seen) = (false, Seen::default());
+        channel.runs += 1;
     }
 
     /// Returns what has happened on a channel since the last call.
@@ -132,12 +139,12 @@ impl Bypass {
         DmaTag(tag): DmaTag,
         ask: impl FnOnce(&dyn DmaPort, DmaTag) -> DmaProgress,
     ) -> DmaProgress {
-        let dma = match self.lock().begin(direction) {
-            Ok(dma) => dma,
+        let (dma, run) = match self.lock().begin(direction) {
+            Ok(begun) => begun,
             Err(fault) => return DmaProgress::Done(Err(fault)),
         };
         let writes = if direction == Direction::C2h { WRITES } else { 0 };
-        match ask(&*dma, DmaTag(tag | OF_SEQUENCER | writes)) {
+        match ask(&*dma, DmaTag(tag | OF_SEQUENCER | writes | run << RUN_SHIFT)) {
             DmaProgress::Pending => DmaProgress::Pending,
             DmaProgress::Done(result) => DmaProgress::Done(self.end(direction, result)),
         }
@@ -161,8 +168,13 @@ impl Bypass {
             return None;
         }
         let direction = if tag & WRITES == 0 { Direction::H2c } else { Direction::C2h };
+        let (run, own) = (tag >> RUN_SHIFT & (RUNS - 1), DmaTag(tag & ((1 << RUN_SHIFT) - 1)));
+        // What was asked for in a run before is no request of this one.
+        if self.lock().of(direction).runs % RUNS != run {
+            return Some((own, result));
+        }
         let ended = self.end(direction, result.map(|_| ()));
-        Some((DmaTag(tag & !(OF_SEQUENCER | WRITES)), ended.map(|()| result.unwrap_or_default())))
+        Some((own, ended.map(|()| result.unwrap_or_default())))
     }
 }
 
@@ -174,5 +186,57 @@ impl DmaPort for Bypass {
 
     fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
         self.request(Direction::C2h, tag, |dma, tag| dma.write(tag, iova, data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bus whose answers come later.
+    #[derive(Default)]
+    struct Later(Mutex<Vec<DmaTag>>);
+
+    impl DmaPort for Later {
+        fn read(&self, tag: DmaTag, _: Iova, _: &mut [u8]) -> DmaProgress {
+            self.0.lock().unwrap().push(tag);
+            DmaProgress::Pending
+        }
+
+        fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
+            self.read(tag, iova, &mut data.to_vec())
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_in_an_earlier_run_is_none_of_this_one() {
+        let (bypass, bus) = (Bypass::new(|| ()), Arc::new(Later::default()));
+        bypass.attach(bus.clone());
+        let all = u32::MAX;
+        bypass.set(true, [(Direction::H2c, all), (Direction::C2h, all)]);
+        for direction in [Direction::H2c, Direction::C2h] {
+            let asked = |number| {
+                let (tag, iova) = (DmaTag(number), Iova(0x1000));
+                let progress = match direction {
+                    Direction::H2c => bypass.read(tag, iova, &mut [0; 8]),
+                    Direction::C2h => bypass.write(tag, iova, &[0; 8]),
+                };
+                assert_eq!(progress, DmaProgress::Pending);
+                bus.0.lock().unwrap().pop().unwrap()
+            };
+            let completed = |tag, result| bypass.completed(tag, result).unwrap();
+            bypass.start(direction);
+            let [first, second] = [1, 2].map(asked);
+            bypass.start(direction);
+            let gone = Err(DmaFault::HostGone);
+            assert_eq!(completed(first, gone), (DmaTag(1), gone));
+            assert_eq!(completed(second, Ok(&[1; 8])), (DmaTag(2), Ok(&[1; 8][..])));
+            let seen = bypass.take(direction);
+            assert_eq!((seen.completed, seen.events.bits()), (0, 0));
+            // Nothing has stopped the channel.
+            assert_eq!(completed(asked(3), Ok(&[2; 8])), (DmaTag(3), Ok(&[2; 8][..])));
+            assert_eq!(bypass.take(direction).completed, 1);
+        }
+        assert_eq!(bypass.completed(DmaTag(7), Err(DmaFault::HostGone)), None, "a channel's own");
     }
 }

@@ -23,6 +23,9 @@ use crate::xdma::planted::Misanswers;
 use crate::xdma::region::Region;
 use crate::xdma::user_bar::UserBar;
 
+/// Broken rules that are noted.
+const VIOLATIONS_MAX: usize = 1024;
+
 /// What the engine of a card was built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
@@ -142,6 +145,13 @@ impl Card {
             fetch_max: u32::MAX,
             violations: Vec::new(),
             fetches: Fetches::default(),
+        }
+    }
+
+    /// Notes a rule that the host has broken, unless it has broken many.
+    pub(super) fn note(&mut self, violation: Violation) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(violation);
         }
     }
 

@@ -141,7 +141,7 @@ impl Card {
                             bypass.start(direction);
                         }
                     }
-                    Some(_) => self.violations.push(Violation::StartedWhileBusy),
+                    Some(_) => self.note(Violation::StartedWhileBusy),
                 }
             }
             return;

@@ -32,6 +32,21 @@ fn refused(instruction: Instruction) -> (Status, u16) {
 }
 
 #[test]
+fn a_fault_comes_when_the_cards_have_been_at_work_for_so_long() {
+    let (fabric, mut first, _second) = two_cards();
+    let second = 1_000_000_000_000;
+    fabric.plant(Fault::Freeze { node: 0, when: When::After(second) });
+    let seconds = Duration::from_secs(20);
+    // A tenth of a second each, at 200 MHz.
+    for _ in 0..9 {
+        first.run([Instruction::delay(20_000_000)], seconds).unwrap();
+    }
+    assert!(fabric.statistics().now_ps < u128::from(second));
+    let error = first.run([Instruction::delay(40_000_000)], Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+#[test]
 fn cards_refuse_what_they_cannot_do() {
     let here = Operand::card(0);
     let there = Operand::card(512 * MIB);
@@ -130,8 +145,8 @@ fn moved(node: u32, transfer: u32, bytes: u64) -> When {
 
 #[test]
 fn a_card_that_stops_in_the_barriers_before_ends_within_the_bound() {
-    // While the first card waits for the others, the fabric's time goes on to what is planted.
-    let (error, took) = stopped(Fault::Freeze { node: 2, when: When::After(1_000_000_000) }, 16 * MIB);
+    // Before the first cycle of a barrier is over.
+    let (error, took) = stopped(Fault::Freeze { node: 2, when: When::After(1_000) }, 16 * MIB);
     assert!(took < Duration::from_secs(20), "{took:?}");
     let text = error.to_string();
     assert!(matches!(error, Error::Timeout { node: Some(2), rank: Some(2), instruction: Some(0), .. }), "{text}");

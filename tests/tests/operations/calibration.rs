@@ -61,6 +61,15 @@ fn a_fabric_that_is_as_it_says_is_measured_to_be_that() {
     }
 }
 
+/// Half a stripe of their memory is less than a pseudo channel.
+#[test]
+fn links_of_more_than_16_cards_are_not_limited_by_a_pseudo_channel() {
+    let (fabric, mut cluster) = run::open(Profile::optweb(17));
+    fabric.hollow_out();
+    let (stated, measured) = measured(&calibrated(&mut cluster))["link_mbps"];
+    assert_eq!(stated, measured);
+}
+
 #[test]
 fn links_that_are_slower_than_they_say_are_found_and_predicted() {
     let (fabric, mut cluster) = run::open(Profile::optweb(4));

@@ -161,6 +161,27 @@ fn dragonflies_reduce() {
     }
 }
 
+/// The cards of a torus all reach each other, and are rows and columns all the same.
+#[test]
+fn the_two_levels_of_tori_reduce() {
+    for (selector, ranks) in [("mock:circus:2x3", 6), ("mock:circus:4x4", 16), ("mock:bluelink:2x4", 8)] {
+        let mut sweep = Sweep::new(selector);
+        for operation in OPERATIONS {
+            for (reduction, element) in [("sum", "f32"), ("prod", "f64"), ("sum", "f16")] {
+                for elements in [1, 256, 5000] {
+                    let bytes = elements * element_bytes(element) as u64;
+                    let case = Case { operation, reduction, element, ranks, bytes, root: ranks - 1 };
+                    let request =
+                        Request { algorithm: Some(Algorithm::TwoLevel), ..request(&case, (0..ranks).collect()) };
+                    let plan = plan(&request, sweep.cluster.capabilities()).unwrap();
+                    let grid = grid(sweep.cluster.capabilities(), &request.group);
+                    sweep.check_plan(&plan, |seed| Reducing::new(case, grid, seed));
+                }
+            }
+        }
+    }
+}
+
 /// In blocks, over all links of a row, which is faster for long vectors: with the same folds.
 #[test]
 fn long_scans_of_dragonflies_fold_as_short_ones() {

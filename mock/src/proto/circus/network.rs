@@ -165,6 +165,7 @@ impl Network {
             packet_flits: PACKET_BYTES.div_ceil(FLIT_BYTES),
             virtual_channels: profile.virtual_channels,
             has_credits: profile.has_credits,
+            most_links: nodes,
         };
         let Built { cards: modules, places, host_ends } = build(profile, design, host_ends);
         let mut world = World::default();

@@ -387,6 +387,7 @@ fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch 
         packet_flits: PACKET_BYTES / PHIT_BYTES,
         virtual_channels: profile.virtual_channels,
         has_credits: true,
+        most_links: u32::MAX,
     };
     let ends = shape.ends(number);
     let is_link = |end: &Option<End>| matches!(end, Some(End::Switch { .. }));

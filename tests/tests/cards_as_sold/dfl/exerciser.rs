@@ -220,6 +220,20 @@ fn a_continuous_run_ends_when_it_is_told_to() {
 }
 
 #[test]
+fn lines_that_change_in_the_middle_count_from_the_next_round() {
+    let cards = Cards::new();
+    let raw = Raw::new(&cards);
+    raw.function.set_bus_master(true).unwrap();
+    // Only writes, 1000 lines again and again.
+    raw.start(1000, 2 << 2 | 1 << 1, raw.data.iova().0);
+    raw.bar.write_u64(0x130, 10 - 1).unwrap();
+    raw.bar.write_u64(0x138, 7).unwrap();
+    let reads = (0..100_000).take_while(|_| raw.bar.read_u64(0x160).is_ok() && raw.status() & 1 == 0).count();
+    assert!(reads < 100_000, "the run ends");
+    assert_eq!(raw.status() >> 32, 0, "and has reached nothing else");
+}
+
+#[test]
 fn memory_that_is_not_the_cards_is_an_error_and_not_a_hang() {
     let cards = Cards::new();
     let raw = Raw::new(&cards);

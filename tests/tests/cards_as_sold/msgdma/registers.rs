@@ -263,6 +263,22 @@ fn a_reset_takes_its_time_and_clears_all() {
     assert_eq!((raw.status(), raw.read(CONTROL), raw.read(SEQUENCE), raw.read(FILL)), (IDLE, 0, 0, 0));
 }
 
+/// Linux clears the command register before it resets a function.
+#[test]
+fn a_reset_of_the_function_clears_all_whatever_it_may_do() {
+    for command in [0_u16, 6] {
+        let pac = Pac::new();
+        let raw = Raw::new(&pac);
+        let card = pac.endpoint();
+        raw.write(CONTROL, 1);
+        raw.push(0, 0x1000, 64, 1, GO);
+        card.config_write(4, &command.to_le_bytes());
+        card.config_write(0x48, &[0x00, 0x80]);
+        card.config_write(4, &[6, 0]);
+        assert_eq!((raw.status(), raw.read(CONTROL), raw.read(FILL)), (IDLE, 0, 0), "{command}");
+    }
+}
+
 /// The level is IRQ and the enable bit; its rising edge is sent, and so again when it is enabled while it is high.
 #[test]
 fn the_interrupt_is_the_rising_edge_of_a_level() {

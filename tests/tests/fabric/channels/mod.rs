@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cmdseq::routing::RouteError;
 use fpga_driver::channel::{Error, Network, Reader, Settings, Writer};
 use fpga_hal::vfio_user::{self, Server};
-use fpga_hal::{Domain, Endpoint, Function, in_process};
+use fpga_hal::{BarIndex, Domain, Endpoint, Function, in_process};
 use fpga_mock::circus::{Channel, Channels, Design, Placement, Profile, Torus};
 use fpga_mock::{ChannelCards, LateDma};
 use fpga_tests::run::domain;
@@ -265,6 +265,30 @@ fn only_the_published_links_lose_packets() {
         assert_eq!((losses.no_route, losses.no_channel), (0, 0));
         assert_eq!(cards.losses().is_empty(), !is_lossy);
     }
+}
+
+/// As if a host had ended between two of its cards.
+#[test]
+fn packets_that_go_round_are_lost_and_hold_up_nobody() {
+    let cards = cards(&Profile::complete(), 2, 2);
+    let network = network(&cards);
+    // Card 0 sends to card 2 by card 1, which sends to it by card 0.
+    let (card, bar, block) = (cards.endpoint(0), BarIndex::new(0).unwrap(), 0x4000);
+    let mut to_1 = [0; 4];
+    card.bar_read(bar, block + 0x1004, &mut to_1);
+    card.bar_write(bar, block + 0x1008, &to_1);
+    card.bar_write(bar, block + 0x104, &0x4441_4f4c_u32.to_le_bytes());
+    let mut writer = network.writer(0, 2, settings(5, 4, 64)).unwrap();
+    writer.write(&[1; 120], PATIENCE).unwrap();
+    let began = Instant::now();
+    let lost = || (0..4).map(|node| network.losses(node).unwrap().no_route).sum::<u32>();
+    while lost() < 2 {
+        assert!(began.elapsed() < PATIENCE, "{} packets are lost", lost());
+    }
+    let mut reader = network.reader(3, settings(6, 4, 64)).unwrap();
+    network.writer(1, 3, settings(6, 4, 64)).unwrap().write(&[2; 60], PATIENCE).unwrap();
+    assert_eq!(read(&mut reader, 60), [2; 60]);
+    assert_eq!(lost(), 2);
 }
 
 #[test]
