@@ -146,8 +146,11 @@ fn is_in_order(value: Value, combine: Combine, end: u32, folds: &Folds) -> bool 
                 break;
             }
             Value::Fold { node, .. } => {
-                let operands = &folds.nodes[node].operands;
-                let [one, two, rest @ ..] = operands.as_slice() else { return false };
+                let node = &folds.nodes[node];
+                let [one, two, rest @ ..] = node.operands.as_slice() else { return false };
+                if node.is_in_any_order && !rest.is_empty() {
+                    return false;
+                }
                 let (deeper, leaf) = if matches!(two, Value::Fold { .. }) { (two, one) } else { (one, two) };
                 // A fold of several f16 or bf16 is rounded once, not after each.
                 if combine.element.is_narrow() && !rest.is_empty() {

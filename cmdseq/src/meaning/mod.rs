@@ -37,6 +37,11 @@ pub fn expect(set: &ProgramSet, capabilities: &Capabilities, request: &Request) 
     let job = Job { programs: &set.programs, members: &members, capabilities };
     check_request(job.programs, request)?;
     if request.collective == Collective::Barrier {
+        // What a rank knows when an instruction is matched, it may have learned on another lane after that instruction was issued.
+        if let Some(rank) = set.programs.iter().position(|one| one.instructions.iter().any(|one| one.lane != 0)) {
+            let cause = "no barrier that can be checked: it has instructions on other lanes than 0".to_owned();
+            return Err(Refusal::of(rank, cause).because(Reason::Expectation));
+        }
         return match verify::early_end(job, request.group.len())? {
             Some((rank, other)) => {
                 let cause = format!("no barrier: this rank may end before rank {other} has begun");
@@ -167,7 +172,7 @@ impl Machine<'_> {
         let operands = [self.read(rank, source.address, bytes)?, self.read(rank, extent, bytes)?];
         // Verified folds have a reduction.
         let Some(combine) = instruction.combine() else { return Ok(Vec::new()) };
-        self.folds.fold(combine, &operands, &mut self.pieces)
+        self.folds.fold(combine, false, &operands, &mut self.pieces)
     }
 
     /// Runs instructions together. All data is read before any is written.
@@ -215,12 +220,11 @@ impl Machine<'_> {
                     contributions.push((membership.own, self.read(*rank, own, reduced.bytes)?));
                 }
                 contributions.sort_by_key(|(rank, _)| *rank);
-                if instruction.form().is_some() {
-                    // Switches combine in an order of their own, which is not that of the ranks.
-                    contributions.reverse();
-                }
+                // Switches combine in an order of their own.
+                let in_any_order = instruction.form().is_some();
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
-                let mut fold = |count: usize| self.folds.fold(combine, &contributions[..count], &mut self.pieces);
+                let mut fold =
+                    |count: usize| self.folds.fold(combine, in_any_order, &contributions[..count], &mut self.pieces);
                 if moved.partials.is_empty() {
                     results.push((*rank, reduced.destination, fold(contributions.len())?));
                 }

@@ -147,8 +147,10 @@ impl Memory {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) combine: Combine,
-    /// In the order of the fold; at least two.
+    /// In the order of the fold if it is known; at least two.
     pub(super) operands: Vec<Value>,
+    /// Whether the order is the switches' own.
+    pub(super) is_in_any_order: bool,
     /// Number of inputs, each counted as often as it occurs. Saturates.
     pub(super) inputs: u64,
 }
@@ -162,12 +164,21 @@ pub(super) struct Folds {
 }
 
 impl Folds {
-    /// Returns the fold of `operands`, of equal length, in this order.
-    fn node(&mut self, combine: Combine, operands: Vec<Value>, pieces: &mut Pieces) -> Result<usize, Refusal> {
+    /// Returns the fold of `operands`, of equal length, in this order or in any.
+    fn node(
+        &mut self,
+        combine: Combine,
+        is_in_any_order: bool,
+        operands: Vec<Value>,
+        pieces: &mut Pieces,
+    ) -> Result<usize, Refusal> {
         let mut hasher = DefaultHasher::new();
-        (combine, &operands).hash(&mut hasher);
+        (combine, is_in_any_order, &operands).hash(&mut hasher);
         let hash = hasher.finish();
-        let is_same = |node: &&usize| self.nodes[**node].combine == combine && self.nodes[**node].operands == operands;
+        let is_same = |node: &&usize| {
+            let node = &self.nodes[**node];
+            (node.combine, node.is_in_any_order) == (combine, is_in_any_order) && node.operands == operands
+        };
         if let Some(node) = self.known.get(&hash).filter(is_same) {
             pieces.keep(operands.len(), 0, 0)?;
             return Ok(*node);
@@ -175,7 +186,7 @@ impl Folds {
         pieces.keep(operands.len(), 0, operands.len() + NODE_PIECES)?;
         let inputs = operands.iter().fold(0, |sum: u64, one| sum.saturating_add(self.inputs(*one)));
         self.known.insert(hash, self.nodes.len());
-        self.nodes.push(Node { combine, operands, inputs });
+        self.nodes.push(Node { combine, operands, is_in_any_order, inputs });
         Ok(self.nodes.len() - 1)
     }
 
@@ -186,10 +197,11 @@ impl Folds {
         }
     }
 
-    /// Folds contributions of equal length in this order. A single one stays unchanged.
+    /// Folds contributions of equal length in this order, or in any. A single one stays unchanged.
     pub(super) fn fold(
         &mut self,
         combine: Combine,
+        is_in_any_order: bool,
         contributions: &[Vec<Segment>],
         pieces: &mut Pieces,
     ) -> Result<Vec<Segment>, Refusal> {
@@ -214,7 +226,9 @@ impl Folds {
             let operands: Vec<Option<Value>> = cursors.iter_mut().map(|cursor| cursor.take(length)).collect();
             let known: Option<Vec<Value>> = operands.into_iter().collect();
             let value = match known.filter(|all| !all.contains(&Value::Undefined)) {
-                Some(operands) => Value::Fold { node: self.node(combine, operands, pieces)?, offset: 0 },
+                Some(operands) => {
+                    Value::Fold { node: self.node(combine, is_in_any_order, operands, pieces)?, offset: 0 }
+                }
                 None => Value::Undefined,
             };
             result.push(Segment { bytes: length, value });
@@ -281,7 +295,7 @@ mod tests {
         let mut folds = Folds::default();
         let combine = Combine::new(Reduction::Sum, Element::U32);
         let contributions = [vec![input(0, 0, 16)], vec![input(1, 0, 6), input(2, 6, 10)]];
-        let parts = folds.fold(combine, &contributions, &mut Pieces::default()).unwrap();
+        let parts = folds.fold(combine, false, &contributions, &mut Pieces::default()).unwrap();
         let lengths: Vec<u64> = parts.iter().map(|one| one.bytes).collect();
         assert_eq!(lengths, [4, 4, 8]);
         assert_eq!(parts[1].value, Value::Undefined, "an element of two");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::factorisation::Factorisation;
 use super::folding::Folding;
+use super::grid::Grid;
 use super::lanes::{Halves, Trees, reduces_by_trees};
 use super::outcome::Plan;
 use super::renumbered::Renumbered;
@@ -73,7 +74,12 @@ impl FoldOrder {
             true => Blocks::dividing(request, capabilities, ranks.into()).distance(),
             false => request.bytes,
         };
-        let row = Factorisation::of(request, capabilities).map_or(ranks, |factors| factors.dimensions[0].size);
+        // Cards of a torus all reach each other, and are rows and columns to the two-level algorithm all the same.
+        let row = match algorithm {
+            Algorithm::TwoLevel => Grid::of(request, capabilities).map(|grid| grid.size),
+            _ => Factorisation::of(request, capabilities).map(|factors| factors.dimensions[0].size),
+        };
+        let row = row.unwrap_or(ranks);
         let lanes = match collective {
             _ if algorithm != Algorithm::Lanes => None,
             Collective::Scan | Collective::Exscan => None,

@@ -139,6 +139,7 @@ impl Request {
 
     /// Whether contributions must be folded in rank order, because another order could change the bits.
     pub(crate) fn needs_rank_order(&self) -> bool {
-        self.order == Order::Rank && self.ranks() > 2 && self.combine.is_some_and(Combine::depends_on_order)
+        let is_seen = self.ranks() > 2 && self.bytes > 0;
+        self.order == Order::Rank && is_seen && self.combine.is_some_and(Combine::depends_on_order)
     }
 }

@@ -458,6 +458,10 @@ fn check_links(
     let own = membership.own;
     let partners: Vec<u32> = match instruction.operation {
         Operation::Barrier => (0..nodes.len() as u32).filter(|rank| *rank != own).collect(),
+        // The card looks at its link even if no byte goes over it.
+        operation if is_one_sided(operation) => {
+            Some(instruction.peer.into()).filter(|rank| *rank != own).into_iter().collect()
+        }
         _ => moved.sends.iter().chain(&moved.receives).map(|transfer| transfer.peer_rank).collect(),
     };
     let here = nodes[own as usize];

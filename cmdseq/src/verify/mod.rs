@@ -23,6 +23,8 @@ mod slots;
 mod spread;
 mod windows;
 
+use std::collections::HashSet;
+
 use crate::Capabilities;
 use crate::matching::{Job, Matching, Members};
 use crate::program::{Program, ProgramSet};
@@ -58,6 +60,11 @@ pub(crate) fn check(set: &ProgramSet, capabilities: &Capabilities) -> Result<Mem
     }
     if let Some(rank) = nodes.iter().position(|node| *node >= capabilities.nodes) {
         let cause = format!("no node {} (the fabric has {} nodes)", nodes[rank], capabilities.nodes);
+        return Err(Refusal::of(rank, cause).because(Reason::Programs));
+    }
+    let mut named = HashSet::new();
+    if let Some(rank) = nodes.iter().position(|node| !named.insert(*node)) {
+        let cause = format!("node {} has the program of another rank: each rank needs a card of its own", nodes[rank]);
         return Err(Refusal::of(rank, cause).because(Reason::Programs));
     }
     let members = Members::new(set, capabilities)?;

@@ -204,7 +204,8 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Lists the ranks with which the instruction at `place` exchanges data.
+    /// Lists the ranks with which the instruction at `place` exchanges data. To switches that compute, it gives its data and goes on:
+    /// only what it gets tells it of others.
     fn list_partners(&self, place: usize, partners: &mut Vec<usize>) {
         let Some((instruction, membership)) = self.member(place) else { return };
         if is_paired(instruction.operation) {
@@ -214,7 +215,8 @@ impl<'a> Together<'a> {
         }
         let context = self.job.context_in(self.all[place].0, &membership);
         let moved = transfers(instruction, &context).unwrap_or_default();
-        let all = moved.sends.iter().chain(&moved.receives);
+        let given = if instruction.form().is_some() { &[] } else { &moved.sends[..] };
+        let all = given.iter().chain(&moved.receives);
         partners.extend(all.filter_map(|block| membership.program_rank(block.peer_rank)));
     }
 }

@@ -1,8 +1,9 @@
 //! What plans mean is what was asked; what is no longer that is refused.
 
-use super::cards::{combine, connected, counts, dragonfly};
+use super::cards::{combine, connected, counts, dragonfly, mpi_fpga};
 use cmdseq::meaning::{expect, expect_resident};
 use cmdseq::plan::{Algorithm, Collective, Communicator, Order, Piece, Plan, Program, ProgramSet, Request, plan};
+use cmdseq::switch::Shape;
 use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Refusal};
 use proptest::prelude::*;
 
@@ -389,6 +390,50 @@ fn barriers_hold_every_rank_up_until_all_have_begun() {
         }
         first.push(Instruction::nop());
         assert_eq!(is_barrier(&[first, second, third], &capabilities).is_ok(), bytes > 0);
+    }
+}
+
+/// What is learned on one lane is not known to an instruction of another that was issued before.
+#[test]
+fn barriers_of_several_lanes_are_refused() {
+    let capabilities = Capabilities { lanes: 2, ..connected(2) };
+    let at = Operand::card;
+    let exchange =
+        |peer, lane| vec![Instruction::barrier(), Instruction::sendrecv(peer, peer, at(0), at(4096), 64).in_lane(lane)];
+    is_barrier(&[exchange(1, 0), exchange(0, 0)], &capabilities).unwrap();
+    let refusal = is_barrier(&[exchange(1, 1), exchange(0, 1)], &capabilities).unwrap_err();
+    assert_eq!((refusal.rank, refusal.reason), (Some(0), Reason::Expectation), "{refusal}");
+}
+
+/// Members that run backwards do not make it the order of ranks.
+#[test]
+fn switches_fold_in_an_order_of_their_own() {
+    let sum = Combine::new(Reduction::Sum, Element::F32);
+    for (shape, group, is_in_order) in [
+        (Shape::Fat { processors: 3, radix: 16 }, vec![0, 1, 2], false),
+        (Shape::Fat { processors: 3, radix: 16 }, vec![2, 1, 0], false),
+        (Shape::Fat { processors: 2, radix: 16 }, vec![0, 1], true),
+    ] {
+        let capabilities = mpi_fpga(shape);
+        let ranks = group.len() as u32;
+        let request = Request {
+            combine: Some(sum),
+            algorithm: Some(Algorithm::Switch),
+            ..Request::new(Collective::Allreduce, group, 64)
+        };
+        let mut plan = plan(&request, &capabilities).unwrap();
+        let order = |plan: &Plan, order| expected(plan, &capabilities, order).map_err(|refusal| refusal.reason);
+        assert_eq!(order(&plan, Order::Any), Ok(()));
+        // The ranks are numbered the other way around than the communicator's members.
+        for program in &mut plan.set.programs {
+            for one in &mut program.instructions {
+                *one = one.on(1);
+            }
+        }
+        let members = plan.set.nodes.iter().rev().copied().collect();
+        plan.set.communicators = vec![Communicator { id: 1, members }];
+        assert_eq!(order(&plan, Order::Any), Ok(()), "{ranks} ranks");
+        assert_eq!(order(&plan, Order::Rank).is_ok(), is_in_order, "{ranks} ranks");
     }
 }
 

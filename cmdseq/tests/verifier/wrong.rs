@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use cmdseq::Reason;
 use cmdseq::plan::ProgramSet;
+use cmdseq::switch::Shape;
 
-use crate::cards::{connected, dragonfly};
+use crate::cards::{connected, dragonfly, mpi_fpga};
 use crate::verified;
 
 struct Wrong {
@@ -359,10 +360,34 @@ fn cards_without_a_link_exchange_nothing() {
         ),
         ("barrier", (0, 0)),
         ("if rank == 2\n rdma_read peer 1, source 0, destination 0, bytes 64\nend", (2, 0)),
+        // A card looks at its link before it looks at the bytes.
+        ("if rank == 2\n rdma_read peer 1, source 0, destination 0, bytes 0\nend", (2, 0)),
+        ("if rank == 0\n rdma_write peer 3, source 0, destination 0, bytes 0\nend", (0, 0)),
+        (
+            "if rank == 0\n put_signal peer 3, source 0, destination 0, bytes 0, signal 1, value 1\nelse if rank == 3\n wait_signal signal 1, value 1\nend",
+            (0, 0),
+        ),
     ] {
         let refusal = verified(4, text, &capabilities).expect_err(text);
         assert_eq!((refusal.rank.unwrap(), refusal.instruction.unwrap(), refusal.reason), (at.0, at.1, Reason::Link));
     }
+}
+
+/// Who only gives data to switches that compute goes on without the others.
+#[test]
+fn collectives_in_switches_hold_up_whoever_gets_data_and_nobody_else() {
+    let capabilities = mpi_fpga(Shape::Fat { processors: 2, radix: 16 });
+    let program = |root: u32, way: &str| {
+        format!(
+            "barrier\nif rank == 1\n copy source 0x1000, destination 0x2000, bytes 64\nend\n\
+             reduce root {root}, source 0x3000, destination 0x4000, bytes 64, element u64, reduction sum{way}\n\
+             if rank == 0\n rdma_write peer 1, source 0x3000, destination 0x1000, bytes 64\nend\nbarrier"
+        )
+    };
+    verified(2, &program(1, ""), &capabilities).unwrap();
+    verified(2, &program(0, ", tree"), &capabilities).unwrap();
+    let refusal = verified(2, &program(1, ", tree"), &capabilities).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Race, "{refusal}");
 }
 
 #[test]
@@ -372,6 +397,9 @@ fn sets_that_are_none_are_refused() {
     assert_eq!(none.reason, Reason::Programs);
     let set = ProgramSet { nodes: vec![0, 2], ..crate::programs(2, "nop") };
     assert_eq!(cmdseq::verify(&set, &capabilities).unwrap_err().reason, Reason::Programs);
+    let twice = ProgramSet { nodes: vec![1, 1], ..crate::programs(2, "nop") };
+    let refusal = cmdseq::verify(&twice, &capabilities).unwrap_err();
+    assert_eq!((refusal.rank, refusal.reason), (Some(1), Reason::Programs), "{refusal}");
     let refusal = cmdseq::verify(&crate::programs(1, "barrier"), &capabilities).unwrap_err();
     assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), Some(0), Reason::Programs), "{refusal}");
 }
