@@ -149,6 +149,13 @@ impl Places {
         Ok(Held { input, output, place: self.output.as_ref() })
     }
 
+    /// Whether the MPI library takes the datatypes that have to be packed: it refuses those that are not committed.
+    pub(crate) fn can_be_packed(&self, comm: Comm) -> bool {
+        let parts = [&self.input, &self.output].into_iter().flatten().flat_map(Place::parts);
+        // SAFETY: there are no elements to read.
+        parts.filter_map(|part| part.packed).all(|(_, datatype)| unsafe { datatype.pack(1, 0, &mut [], comm) }.is_ok())
+    }
+
     /// Bytes of both.
     pub(crate) fn bytes(&self) -> u64 {
         [&self.input, &self.output].into_iter().flatten().map(|place| place.bytes as u64).sum()

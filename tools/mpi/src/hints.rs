@@ -84,10 +84,12 @@ pub(crate) fn set(comm: Word, info: Word, pass: impl FnOnce() -> Code) -> Code {
     let code = pass();
     if code == SUCCESS
         && let Some((wish, known)) = wished(info)
-        && wish != Wish::Unsaid
     {
-        // It is registered anew by its next call.
-        note(Comm(comm), wish, &known, true);
+        note(Comm(comm), wish, &known);
+        // It is registered anew by its next call, on all ranks: on another the key may have been there.
+        if matches!(Comm(comm).attribute(known.record), Ok(Some(_))) {
+            let _ = Comm(comm).delete_attribute(known.record);
+        }
     }
     code
 }
@@ -101,7 +103,6 @@ pub(crate) unsafe fn made(info: Word, made: Word, pass: impl FnOnce() -> Code) -
     let code = pass();
     if code == SUCCESS
         && let Some((wish, known)) = wished(info)
-        && wish != Wish::Unsaid
     {
         let comm = match known.abi {
             // SAFETY: by this function's contract; a handle of MPICH is an integer of 32 bits.
@@ -109,7 +110,7 @@ pub(crate) unsafe fn made(info: Word, made: Word, pass: impl FnOnce() -> Code) -
             // SAFETY: by this function's contract.
             _ => unsafe { (made as *const Word).read() },
         };
-        note(Comm(comm), wish, &known, false);
+        note(Comm(comm), wish, &known);
     }
     code
 }
@@ -134,11 +135,10 @@ fn wished(info: Word) -> Option<(Wish, Known)> {
     Some((Wish::of(value.as_deref()), known))
 }
 
-/// Notes a wish. The session is not held: MPI calls the delete function of the record, if the communicator has one.
-fn note(comm: Comm, wish: Wish, known: &Known, may_be_registered: bool) {
-    let noted = comm.set_attribute(known.hint, wish.number().into());
-    if noted.is_ok() && may_be_registered && matches!(comm.attribute(known.record), Ok(Some(_))) {
-        let _ = comm.delete_attribute(known.record);
+/// Notes a wish, if there is one. The session is not held: MPI calls the delete function of an attribute.
+fn note(comm: Comm, wish: Wish, known: &Known) {
+    if wish != Wish::Unsaid {
+        let _ = comm.set_attribute(known.hint, wish.number().into());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory of `MPI_Alloc_mem`: the program uses it like any other, and the card reaches it.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fpga_hal::DmaBuffer;
 use memmap2::{MmapOptions, MmapRaw};
@@ -52,23 +52,27 @@ impl Reached {
     }
 }
 
-/// The memory that the program has.
-#[derive(Debug, Default)]
-pub(crate) struct Memories(Vec<Memory>);
+/// The memory that the program has. The session ends before MPI calls the program for the last time, and before the program has freed all.
+static MEMORIES: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
-impl Memories {
-    pub(crate) fn add(&mut self, memory: Memory) {
-        self.0.push(memory);
-    }
+fn with<T>(of: impl FnOnce(&mut Vec<Memory>) -> T) -> T {
+    of(&mut MEMORIES.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
-    /// Gives back the memory that begins at `address`.
-    pub(crate) fn remove(&mut self, address: Word) -> Option<Memory> {
-        let index = self.0.iter().position(|memory| memory.address() == address)?;
-        Some(self.0.swap_remove(index))
-    }
+/// Keeps memory that the program is given.
+pub(crate) fn add(memory: Memory) {
+    with(|all| all.push(memory));
+}
 
-    /// `bytes` bytes at `address`, if the card reaches them.
-    pub(crate) fn reach(&self, address: Word, bytes: usize) -> Option<Reached> {
-        self.0.iter().find_map(|memory| memory.reach(address, bytes))
-    }
+/// Takes back the memory that begins at `address`.
+pub(crate) fn remove(address: Word) -> Option<Memory> {
+    with(|all| {
+        let index = all.iter().position(|memory| memory.address() == address)?;
+        Some(all.swap_remove(index))
+    })
+}
+
+/// `bytes` bytes at `address`, if the card reaches them.
+pub(crate) fn reach(address: Word, bytes: usize) -> Option<Reached> {
+    with(|all| all.iter().find_map(|memory| memory.reach(address, bytes)))
 }

@@ -12,6 +12,7 @@ use crate::engine::{Ends, Engine, Finished, Registered, with_causes};
 use crate::folding;
 use crate::foreign::{Code, Inside, SUCCESS};
 use crate::hints::{self, Wish};
+use crate::memory;
 use crate::mpi::Comm;
 use crate::peers::MpiPeers;
 use crate::records::{Cards, Record};
@@ -170,7 +171,8 @@ impl Session {
             Ok(shape) => shape,
             Err(reason) => return Ok(Some(reason)),
         };
-        let Some(places) = Places::of(arguments, &shape, &self.constants, (record.rank, record.size)) else {
+        let places = Places::of(arguments, &shape, &self.constants, (record.rank, record.size));
+        let Some(places) = places.filter(|places| places.can_be_packed(record.comm)) else {
             return Ok(Some(Reason::Invalid));
         };
         let constants = Arc::clone(&self.constants);
@@ -219,7 +221,7 @@ impl Session {
         let (shape, constants) = (call.shape, call.constants);
         let reach = |place: &Option<Place>| {
             let (address, bytes) = place.as_ref()?.range()?;
-            self.memories.reach(address, bytes)
+            memory::reach(address, bytes)
         };
         let ends = Ends { input: reach(&places.input), output: reach(&places.output) };
         let Some(engine) = self.engine() else { return Ok(Err(Reason::NoCards)) };

@@ -8,7 +8,6 @@ use crate::abi::Constants;
 use crate::engine::{Engine, with_causes};
 use crate::folding::Seat;
 use crate::foreign::{Code, SUCCESS, Word};
-use crate::memory::Memories;
 use crate::mpi::{self, Comm, Key};
 use crate::records::{Cards, Records};
 use crate::settings::{Policy, Settings};
@@ -38,8 +37,6 @@ pub(crate) struct Session {
     pub(crate) hint: Key,
     pub(crate) records: Records,
     pub(crate) statistics: Statistics,
-    /// Of `MPI_Alloc_mem`.
-    pub(crate) memories: Memories,
 }
 
 /// The cards of a job.
@@ -74,12 +71,10 @@ pub(crate) fn begin() {
 pub(crate) fn end() {
     let Some(session) = session().take() else { return };
     session.report();
-    // A card that closes is reset, and drops what its neighbours have sent.
-    if session.cards.is_ok() && session.failed.is_none() {
+    // A card that closes is reset, and drops what its neighbours have sent. Also after a failure, which other ranks may not have seen.
+    if session.cards.is_ok() {
         let _ = session.world.barrier();
     }
-    // The program may still use its memory.
-    std::mem::forget(session.memories);
 }
 
 /// Frees the record of a communicator. Sends nothing.
@@ -114,7 +109,6 @@ impl Session {
             hint: Key::create(keep_nothing)?,
             records: Records::default(),
             statistics: Statistics::default(),
-            memories: Memories::default(),
             constants,
         })
     }

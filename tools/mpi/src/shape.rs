@@ -119,13 +119,9 @@ pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, siz
     let is_both = collective.reduces() && (collective != Collective::Reduce || is_root)
         || matches!(collective, Allgather | Alltoall)
         || matches!(collective, Scatter | Gather) && is_root;
-    if is_both && !is_in_place(&send) && !is_in_place(&receive) {
-        if send.buffer == receive.buffer && send.buffer != 0 {
-            return Err(Reason::Invalid);
-        }
-        if send.count < 0 || receive.count < 0 {
-            return Err(Reason::Invalid);
-        }
+    let is_negative = send.count < 0 || receive.count < 0;
+    if is_both && !is_in_place(&send) && !is_in_place(&receive) && is_negative {
+        return Err(Reason::Invalid);
     }
     if collective != Barrier && bytes == 0 {
         return Err(Reason::ZeroBytes);

@@ -48,22 +48,11 @@ pub(crate) fn shape(
     let shape = Shape { collective: *collective, bytes: 0, root, combine: None, counts };
     let request = shape.request((0..size).collect());
     let largest = (0..size).map(|rank| request.input_bytes(rank).max(request.output_bytes(rank))).max().unwrap_or(0);
-    let is_aliased = has_blocks_of_both(arguments, rank == root)
-        && !is_in_place(send)
-        && !is_in_place(receive)
-        && send.buffer == receive.buffer
-        && send.buffer != 0;
     Ok(match largest {
-        _ if is_aliased => Err(Reason::Invalid),
         0 => Err(Reason::ZeroBytes),
         bytes if bytes > BYTES_MAX => Err(Reason::TooLarge),
         _ => Ok(shape),
     })
-}
-
-/// Whether this rank reads one buffer and writes the other.
-fn has_blocks_of_both(arguments: &Arguments, is_root: bool) -> bool {
-    is_root || matches!(arguments.collective, Collective::Allgatherv | Collective::Alltoallv)
 }
 
 /// The bytes of the blocks of one side, all [`INVALID`] if one is.

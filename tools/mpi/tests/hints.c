@@ -1,5 +1,5 @@
 /* The info key fpga_offload: calls on communicators that have it. Rank 0 prints what collectives.c prints. With an argument, rank 1 says
-   something else than rank 0. */
+   something else than rank 0: "differs", "invalid", or "changes" later. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,8 +28,14 @@ int main(int argc, char **argv) {
     MPI_Info_create(&other_keys);
     MPI_Info_set(other_keys, "mpi_assert_no_any_tag", "true");
     MPI_Comm comm, other;
-    if (argc > 1) {
-        /* "rank 1 differs", or "invalid" on rank 1. */
+    if (argc > 1 && strcmp(argv[1], "changes") == 0) {
+        /* Rank 1 changes the key of a communicator in use, and rank 0 another key. */
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        sum(comm, 1);
+        MPI_Comm_set_info(comm, rank == 1 ? never : other_keys);
+        sum(comm, 0);
+        MPI_Comm_free(&comm);
+    } else if (argc > 1) {
         if (strcmp(argv[1], "invalid") == 0) MPI_Info_set(always, "fpga_offload", rank == 1 ? "sometimes" : "always");
         MPI_Comm_dup_with_info(MPI_COMM_WORLD, rank == 1 && strcmp(argv[1], "invalid") ? never : always, &comm);
         sum(comm, 0);

@@ -4,6 +4,7 @@
    legal spawn: ranks that are started by MPI_Comm_spawn; calls with them go to the MPI library.
    legal order: sums whose order is visible, and calls in which it is not.
    legal message: a message in parts, while both ranks make nothing but collective calls.
+   legal twice: one address for both buffers, whose elements are different ones; on rank 0 only.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
@@ -76,6 +77,34 @@ static void with_message(void) {
     free(data);
 }
 
+/* Sends `own`, and receives into `all` behind it: rank 0 names the structure twice. */
+static void twice(void) {
+    struct {
+        int own[2], all[2 * 64];
+    } data;
+    int rank, size, counts[64], places[64], first = 2, length = 2;
+    MPI_Datatype behind, spaced;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Type_indexed(1, &length, &first, MPI_INT, &behind);
+    MPI_Type_create_resized(behind, 0, 2 * sizeof(int), &spaced);
+    MPI_Type_commit(&spaced);
+    for (int i = 0; i < size; i++) counts[i] = 2, places[i] = 2 + 2 * i;
+    data.own[0] = rank + 1;
+    data.own[1] = 2 * (rank + 1);
+    for (int call = 0; call < 3; call++) {
+        memset(data.all, 0, sizeof data.all);
+        if (call == 0) MPI_Gather(&data, 2, MPI_INT, &data, 1, spaced, 0, MPI_COMM_WORLD);
+        else if (call == 1) MPI_Gatherv(&data, 2, MPI_INT, &data, counts, places, MPI_INT, 0, MPI_COMM_WORLD);
+        else if (rank == 0) MPI_Allgather(&data, 2, MPI_INT, &data, 1, spaced, MPI_COMM_WORLD);
+        else MPI_Allgather(data.own, 2, MPI_INT, data.all, 2, MPI_INT, MPI_COMM_WORLD);
+        if (rank == 0 || call == 2) for (int i = 0; i < 2 * size; i++) wrong += data.all[i] != (i / 2 + 1) * (i % 2 + 1);
+    }
+    MPI_Type_free(&behind);
+    MPI_Type_free(&spaced);
+    if (rank == 0) printf("expected gather 1\nexpected gatherv 1\nexpected allgather 1\n");
+}
+
 /* Parents and children, as one communicator. */
 static void with_children(char *program, MPI_Comm parent) {
     MPI_Comm children = parent, all;
@@ -121,6 +150,7 @@ int main(int argc, char **argv) {
     if (is_child || strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);
     else if (strcmp(argv[1], "order") == 0) in_order();
     else if (strcmp(argv[1], "message") == 0) with_message();
+    else if (strcmp(argv[1], "twice") == 0) twice();
     else by_host();
     if (rank == 0 && expected) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();

@@ -30,6 +30,9 @@ static void calls(const char *name, int *own, int *all) {
     MPI_Comm_free(&comm);
 }
 
+/* Frees memory that is an attribute. */
+static int free_attribute(MPI_Comm comm, int key, void *memory, void *extra) { return MPI_Free_mem(memory); }
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     int rank, ranks, *own, *all;
@@ -50,6 +53,12 @@ int main(int argc, char **argv) {
     calls("copied", other_own, other_all);
     MPI_Free_mem(all);
     MPI_Free_mem(own);
+    /* MPI_Finalize begins with the attributes of MPI_COMM_SELF. */
+    int key;
+    void *kept;
+    MPI_Alloc_mem(bytes, MPI_INFO_NULL, &kept);
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_attribute, &key, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, kept);
     long found = 0;
     PMPI_Allreduce(&wrong, &found, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0) printf("expected allreduce %d\nexpected allgather %d\nexpected broadcast %d\n", 6 * CALLS + 1, 3 * CALLS, 3 * CALLS);
