@@ -2,48 +2,84 @@
 
 use fpga_collective::element_bytes;
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyMemoryView;
 
 use crate::error::{Error, Result};
 
 /// A contiguous view of an object's memory. While it lives, the object neither moves nor resizes that memory.
-pub(crate) struct Array(PyUntypedBuffer);
+pub(crate) struct Array {
+    view: PyUntypedBuffer,
+    /// Axes of the object: those of the view, or none, if the view is that of [`single`].
+    axes: usize,
+}
+
+/// Returns a view with one axis of an object without axes, of which PyO3 gives no view. Returns `None` if the object has axes.
+fn single(object: &Bound<'_, PyAny>) -> PyResult<Option<PyUntypedBuffer>> {
+    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let memory = PyMemoryView::from(object)?;
+    if memory.getattr("ndim")?.extract::<usize>()? != 0 {
+        return Ok(None);
+    }
+    // Not of the object itself: NumPy copies its scalars, which are read-only, to a writable array.
+    let array = ASARRAY.import(object.py(), "numpy", "asarray")?.call1((memory,))?;
+    PyUntypedBuffer::get(&array.call_method1("reshape", (1,))?).map(Some)
+}
+
+/// Whether elements of a format have pointers to Python objects.
+fn has_objects(format: &[u8]) -> bool {
+    // Names of fields are between colons.
+    format.split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'))
+}
 
 impl Array {
     /// Opens an object to be read. `what` names it in errors.
     pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        let view = PyUntypedBuffer::get(object)?;
+        let (view, axes) = match PyUntypedBuffer::get(object) {
+            Ok(view) => {
+                let axes = view.dimensions();
+                (view, axes)
+            }
+            Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => (single(object)?.ok_or(error)?, 0),
+            Err(error) => return Err(error.into()),
+        };
+        // Copies of pointers own no references.
+        if has_objects(view.format().to_bytes()) {
+            return Err(Error::usage(format!("{what} has references to objects: expected numbers")));
+        }
         if !view.is_c_contiguous() {
             return Err(Error::usage(format!(
                 "{what} is not C-contiguous: pass a copy, such as numpy.ascontiguousarray({what})"
             )));
         }
-        Ok(Array(view))
+        Ok(Array { view, axes })
     }
 
     /// Opens an object to be written.
     pub(crate) fn destination(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
         let array = Array::source(object, what)?;
-        if array.0.readonly() {
+        if array.view.readonly() {
             return Err(Error::usage(format!("{what} is read-only: pass a writable array")));
         }
         Ok(array)
     }
 
     pub(crate) fn view(&self) -> &PyUntypedBuffer {
-        &self.0
+        &self.view
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.0.len_bytes()
+        self.view.len_bytes()
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
-        self.0.shape()
+        &self.view.shape()[..self.axes]
     }
 
     pub(crate) fn address(&self) -> usize {
-        self.0.buf_ptr().addr()
+        self.view.buf_ptr().addr()
     }
 
     /// Refuses elements of another type than those of `other`.
@@ -54,7 +90,7 @@ impl Array {
             (Some(one), Some(other)) => one == other,
             _ => own == expected,
         };
-        if is_same && self.0.item_size() == other.0.item_size() {
+        if is_same && self.view.item_size() == other.view.item_size() {
             return Ok(());
         }
         Err(Error::usage(format!("{what} has elements of format {own:?}: expected {expected:?}, as the input")))
@@ -63,7 +99,7 @@ impl Array {
     /// Returns the name of the elements' type for a reduction. `given` is for types that NumPy lacks.
     pub(crate) fn element_or<'g>(&self, given: Option<&'g str>) -> Result<&'g str> {
         let own = self.element();
-        let (format, size) = (self.format(), self.0.item_size());
+        let (format, size) = (self.format(), self.view.item_size());
         let Some(given) = given else {
             return own.ok_or_else(|| {
                 Error::usage(format!(
@@ -83,7 +119,7 @@ impl Array {
     }
 
     fn format(&self) -> &str {
-        self.0.format().to_str().unwrap_or("?")
+        self.view.format().to_str().unwrap_or("?")
     }
 
     /// The elements' type by its name on the cards, if they are plain numbers in the cards' byte order.
@@ -91,10 +127,10 @@ impl Array {
         let format = self.format();
         let letter = match format.as_bytes() {
             [letter] | [b'@' | b'=' | b'<', letter] => *letter,
-            [b'>' | b'!', letter] if self.0.item_size() == 1 => *letter,
+            [b'>' | b'!', letter] if self.view.item_size() == 1 => *letter,
             _ => return None,
         };
-        match (letter, self.0.item_size()) {
+        match (letter, self.view.item_size()) {
             (b'b', 1) => Some("i8"),
             (b'B', 1) => Some("u8"),
             (b'h' | b'i' | b'l' | b'q', 2) => Some("i16"),

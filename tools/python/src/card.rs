@@ -122,7 +122,7 @@ impl Card {
         Ok(Status { queue: status.queue, cycles: status.cycles, retired: status.retired })
     }
 
-    /// Writes an array of any shape and type, C-contiguous, to the card's memory at a byte address.
+    /// Writes a C-contiguous array of any shape and any type without references to objects to the card's memory at a byte address.
     ///
     /// Operations use the same memory, from its beginning: do not write there while one is in flight.
     fn write(&self, py: Python<'_>, address: u64, array: &Bound<'_, PyAny>) -> PyResult<()> {

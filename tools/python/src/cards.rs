@@ -39,7 +39,8 @@ pub(crate) fn open(py: Python<'_>, selector: &str, timeout: f64) -> PyResult<Car
 /// - ``out``: a writable array with the output's shape and the input's dtype; without it, a new NumPy array.
 /// - ``reduction``: "sum", "prod", "min", "max", "and", "or", "xor", "land", "lor", "lxor", "minloc" or "maxloc".
 /// - ``element``: the name of a type that NumPy lacks, such as "bf16", for an array with elements of the same size. Without it,
-///   reductions take the dtypes i1 to i8, u1 to u8 and f2 to f8, in the byte order of the machine. All other collectives take any dtype.
+///   reductions take the dtypes i1 to i8, u1 to u8 and f2 to f8, in the byte order of the machine. All other collectives take any dtype
+///   without references to objects.
 /// - ``algorithm``: a name such as "ring"; without it, the one with the earliest predicted arrival.
 ///
 /// One operation is in flight at a time, and one thread at a time uses a ``Cards``: a second one gets ``fpga.BusyError``.
@@ -130,10 +131,16 @@ impl Cards {
         &self,
         py: Python<'_>,
         _class: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.close(py)
+        match self.close(py) {
+            // The error of the body is on its way, and says more.
+            Err(failure) if !error.is_none() => {
+                PyErr::from_value(error.clone()).add_note(py, format!("the close failed: {failure}"))
+            }
+            closed => closed,
+        }
     }
 
     /// Closes the cards; what is in flight is aborted. Memory of the cards stays valid. A second call does nothing.

@@ -8,6 +8,7 @@ import numpy
 import pytest
 
 import fpga
+import fpga._asyncio
 from conftest import IN_PROCESS, PATIENCE
 
 X = numpy.arange(4 << 14, dtype="i4").reshape(4, 1 << 14)
@@ -74,6 +75,72 @@ def test_a_wait_that_is_cancelled_aborts(slow: str) -> None:
 
     with fpga.open(slow, timeout=PATIENCE) as cards:
         asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
+@pytest.fixture
+def events_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An await that misses its event does not end in time."""
+    monkeypatch.setattr(fpga._asyncio, "_TEST_EVERY", 10 * PATIENCE)
+
+
+@pytest.mark.usefixtures("events_only")
+def test_awaits_of_one_operation(slow: str) -> None:
+    async def wait(operation: fpga.Operation) -> Any:
+        return await operation
+
+    async def work(cards: fpga.Cards) -> None:
+        operation = cards.allreduce(X)
+        first, second = await asyncio.gather(wait(operation), wait(operation))
+        assert first is second and (first == X.sum(axis=0)).all()
+        # One is cancelled and aborts the operation: the other ends, too.
+        operation = cards.allreduce(X)
+        cancelled, other = asyncio.ensure_future(operation), asyncio.ensure_future(operation)
+        await asyncio.sleep(0.01)
+        cancelled.cancel()
+        with pytest.raises(fpga.RefusedError, match="was aborted"):
+            await other
+        assert cancelled.cancelled()
+
+    with fpga.open(slow, timeout=PATIENCE) as cards:
+        asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
+@pytest.mark.usefixtures("events_only")
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_awaits_of_two_operations(slow: str, is_cancelled: bool) -> None:
+    """The first was aborted, and its await still sleeps when that of the second begins."""
+
+    async def work(cards: fpga.Cards) -> None:
+        operation = cards.allreduce(X)
+        first = asyncio.ensure_future(operation)
+        await asyncio.sleep(0.01)
+        operation.abort()
+        second = asyncio.ensure_future(cards.allreduce(X))
+        await asyncio.sleep(0.01)
+        if is_cancelled:
+            first.cancel()
+        assert ((await second) == X.sum(axis=0)).all()
+        with pytest.raises(asyncio.CancelledError if is_cancelled else fpga.RefusedError):
+            await first
+
+    with fpga.open(slow, timeout=PATIENCE) as cards:
+        asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
+@pytest.mark.usefixtures("events_only")
+def test_cards_opened_while_an_await_of_closed_ones_sleeps(slow: str) -> None:
+    """The descriptor of the new ones may have the number of that of the closed ones."""
+
+    async def work() -> None:
+        with fpga.open(slow, timeout=PATIENCE) as cards:
+            first = asyncio.ensure_future(cards.allreduce(X))
+            await asyncio.sleep(0.01)
+        with fpga.open(slow, timeout=PATIENCE) as cards:
+            assert ((await cards.allreduce(X)) == X.sum(axis=0)).all()
+        with pytest.raises(fpga.UsageError, match="closed"):
+            await first
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
 
 
 def test_a_time_limit_of_asyncio() -> None:

@@ -1,6 +1,7 @@
 """Every collective gives what NumPy gives, for every type, place and bus."""
 
 import array
+import ctypes
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -147,6 +148,33 @@ def test_objects_with_the_buffer_protocol(cards: fpga.Cards) -> None:
     assert numpy.frombuffer(out, "f4").reshape(N, 8).tolist() == [rows.sum(axis=0).tolist()] * N
     received = cards.send(b"any bytes").wait()
     assert received.tobytes() == b"any bytes"
+
+
+def test_arrays_without_axes(cards: fpga.Cards) -> None:
+    x = data((N,), "f4")
+    y = cards.reduce(x, "sum").wait()
+    assert y.shape == () and y.dtype == x.dtype and y == x.sum()
+    assert (cards.allreduce(x, "sum").wait() == x.sum()).all()
+    assert cards.reduce_scatter(numpy.ones((N, N), "i4"), "sum").wait().tolist() == [N] * N
+    places = (numpy.empty((), "f4"), cards.zeros((), "f4"), numpy.empty((), "f4").data)
+    for out in places:
+        assert cards.reduce(x, "sum", out=out).wait() is out
+        assert numpy.asarray(out) == x.sum()
+    three = numpy.array(3, "f4")
+    for one in (three, three[()], three.data, ctypes.c_float(3)):
+        y = cards.send(one).wait()
+        assert y.shape == () and y.dtype == three.dtype and y == 3
+        y = cards.broadcast(one).wait()
+        assert y.tolist() == [3] * N and y.dtype == three.dtype
+        cards[1].write(4096, one)
+        for out in places:
+            numpy.asarray(out)[()] = 0
+            assert cards[1].read(4096, out) is out and numpy.asarray(out) == 3
+
+
+def test_names_of_fields_are_no_types(mock: fpga.Cards) -> None:
+    x = numpy.ones(N, [("Offset", "f4"), ("O", "i4")])
+    assert (mock.scatter(x).wait() == x).all()
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "direct"])

@@ -29,6 +29,10 @@ def read_only() -> numpy.ndarray[Any, Any]:
     return array
 
 
+def objects(*shape: int) -> numpy.ndarray[Any, Any]:
+    return numpy.full(shape, None, object)
+
+
 BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, out=read_only()), "out is read-only"),
     (lambda cards: cards.send(b"abc", out=b"abc"), "out is read-only"),
@@ -40,6 +44,15 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, out=numpy.ones(256, "f4")), "out has shape"),
     (lambda cards: cards.allreduce(ONES[:3]), r"4 cards takes an array of shape \(4, ...\), not \[3, 64\]"),
     (lambda cards: cards.alltoall(ONES), r"shape \(4, 4, ...\)"),
+    (lambda cards: cards.allreduce(numpy.float32(1)), r"shape \(4, ...\), not \[\]"),
+    (lambda cards: cards.reduce(ONES[:, 0].copy(), out=numpy.float32(0)), "out is read-only"),
+    (lambda cards: cards.reduce(ONES[:, 0].copy(), out=ONES[0, :1].copy()), r"out has shape \[1\]: expected \[\]"),
+    (lambda cards: cards.allgather(objects(4)), "the input has references to objects: expected numbers"),
+    (lambda cards: cards.send(objects()), "the input has references to objects"),
+    (lambda cards: cards.send(bytes(8), out=objects(1)), "out has references to objects"),
+    (lambda cards: cards.scatter(numpy.zeros(4, [("a", "f4"), ("b", "O")])), "the input has references to objects"),
+    (lambda cards: cards[0].write(0, objects(4)), "the array has references to objects"),
+    (lambda cards: cards[0].read(0, objects(4)), "out has references to objects"),
     (lambda cards: cards.allreduce(b""), "takes an array of shape"),
     (lambda cards: cards.allreduce(ONES.astype(">f4")), 'elements of format ">f" are not reduced'),
     (lambda cards: cards.allreduce(ONES.astype("c8")), 'elements of format "Zf" are not reduced'),
@@ -208,6 +221,39 @@ def test_a_second_thread_is_told() -> None:
             time.sleep(0.001)
         assert counted > 10 and busy > 10
         assert [type(error) for error in raised] == [fpga.TimeoutError]
+
+
+def test_a_failed_close_keeps_the_exception_of_the_body() -> None:
+    with fpga.open("mock:optweb:4+stop=2@1.0.65536") as cards:
+        operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+
+        def wait() -> None:
+            while True:
+                try:
+                    operation.wait(2.0)
+                except fpga.BusyError:
+                    continue
+                except fpga.TimeoutError:
+                    return
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        try:
+            while True:
+                cards[0].status()
+                time.sleep(0.001)
+        except fpga.BusyError:
+            pass
+        with pytest.raises(KeyError, match="of the body") as raised:
+            with cards:
+                raise KeyError("of the body")
+        [note] = raised.value.__notes__
+        assert note.startswith("the close failed: ") and "another thread" in note
+        # Without one it is that of the close.
+        with pytest.raises(fpga.BusyError), cards:
+            pass
+        waiting.join()
+        assert not cards.closed
 
 
 def test_many_threads_on_one_handle(cards: fpga.Cards) -> None:

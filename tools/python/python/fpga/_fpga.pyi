@@ -8,8 +8,8 @@ import numpy
 from numpy.typing import DTypeLike
 from typing_extensions import Buffer
 
-# For Python 3.11, NumPy does not say that its arrays have the buffer protocol.
-_Array: TypeAlias = Buffer | numpy.ndarray[Any, Any]
+# For Python 3.11, NumPy does not say that its arrays and scalars have the buffer protocol.
+_Array: TypeAlias = Buffer | numpy.ndarray[Any, Any] | numpy.generic
 _Out = TypeVar("_Out", bound=_Array)
 
 __all__ = ["Card", "Cards", "Memory", "Operation", "Plan", "Status", "Times", "__version__", "open"]
@@ -26,7 +26,7 @@ class Cards:
     def __exit__(
         self,
         _class: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _traceback: TracebackType | None,
         /,
     ) -> None: ...
