@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use crate::exit::{Failure, Result};
-use crate::input_file;
+use crate::{input_file, left_over};
 
 /// An output, written to a temporary file in the same directory. Dropping it without [`commit`](Self::commit) leaves no file.
 pub(crate) struct AtomicFile {
@@ -45,11 +45,10 @@ impl AtomicFile {
         let mut prefix = path.file_name().unwrap_or_default().to_os_string();
         prefix.push(".");
         let folder = input_file::folder(&path);
-        let temporary = tempfile::Builder::new()
-            .prefix(&prefix)
-            .suffix(".part")
-            // The library would create the file with mode 0600; this uses the umask.
-            .make_in(folder, |path| File::create_new(path));
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".part");
+        // The library would create the file with mode 0600; this uses the umask.
+        let temporary = left_over::make(|| builder.make_in(folder, |path| File::create_new(path)));
         let (file, temporary) = temporary.map_err(|error| failed(&path, &error))?.into_parts();
         Ok(AtomicFile { path, writer: BufWriter::new(file), temporary: Some(temporary) })
     }
@@ -101,6 +100,7 @@ impl AtomicFile {
 impl Finished {
     /// Renames the temporary file.
     pub(crate) fn commit(self) -> Result<()> {
+        let _kept = left_over::files();
         match self.temporary {
             Some(temporary) => temporary.persist(&self.path).map_err(|error| failed(&self.path, &error.error)),
             None => Ok(()),

@@ -14,6 +14,7 @@ use crate::cli::Cli;
 use crate::exit::{Failure, Result};
 use crate::functions::{self, State};
 use crate::known;
+use crate::left_over;
 use crate::sampler::Sampler;
 
 /// Printed with all times of mock cards.
@@ -83,9 +84,9 @@ pub(crate) fn kind(kind: &str, is_mock: bool) -> String {
     if is_mock && kind != "mock" { format!("mock {kind}") } else { kind.to_owned() }
 }
 
-/// Publishes the counters of cards by the calls of `each`, unless the command line says `none`. Nobody may be watching: an
+/// Publishes the counters of `cards` cards by the calls of `one`, unless the command line says `none`. Nobody may be watching: an
 /// error is logged, and ends no command.
-pub(crate) fn publish(cli: &Cli, mut each: impl Iterator<Item = std::io::Result<PathBuf>>) {
+pub(crate) fn publish(cli: &Cli, cards: usize, mut one: impl FnMut(usize) -> std::io::Result<PathBuf>) {
     let directory = &cli.stats_dir;
     if directory == Path::new("none") {
         return;
@@ -93,7 +94,7 @@ pub(crate) fn publish(cli: &Cli, mut each: impl Iterator<Item = std::io::Result<
     if let Err(error) = fpga_driver::remove_gone_stats(directory) {
         return log::info!("Publishes no counters: {error}");
     }
-    if let Some(Err(error)) = each.find(std::result::Result::is_err) {
+    if let Some(error) = (0..cards).find_map(|index| left_over::make(|| one(index)).err()) {
         log::info!("Publishes no counters in {}: {error}", directory.display());
     }
 }
@@ -115,9 +116,9 @@ impl Cards {
     }
 
     /// Publishes counters and sensors from now on.
-    fn published(mut self, cli: &Cli) -> Self {
+    pub(crate) fn published(mut self, cli: &Cli) -> Self {
         let cluster = &mut self.cluster;
-        publish(cli, (0..cluster.cards().len()).map(|index| cluster.card_mut(index).publish(&cli.stats_dir)));
+        publish(cli, cluster.cards().len(), |index| cluster.card_mut(index).publish(&cli.stats_dir));
         self.sampler = Sampler::start(self.cluster.cards());
         self
     }

@@ -34,7 +34,7 @@ pub(crate) enum Exit {
     Gone,
     /// Refused before any launch.
     Refused,
-    /// Ended by Ctrl-C.
+    /// Ended by Ctrl-C or SIGTERM.
     Interrupted,
 }
 
@@ -246,10 +246,14 @@ impl Failure {
 
     /// Prints the error on stderr, as text or JSON, and returns the exit code.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
-        let text = if as_json { self.json() } else { self.text() };
         // If stderr is closed, the exit code still reports the failure.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(self.printed(as_json).as_bytes());
         ExitCode::from(self.exit.code())
+    }
+
+    /// Formats the error as text or JSON.
+    pub(crate) fn printed(&self, as_json: bool) -> String {
+        if as_json { self.json() } else { self.text() }
     }
 
     fn json(&self) -> String {

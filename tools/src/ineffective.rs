@@ -43,7 +43,34 @@ fn no_boards(why: &str) -> Rules {
     ["board", "board_dir"].map(|id| (id, why.to_owned())).to_vec()
 }
 
+/// Whether a command publishes counters of the cards that it opens, or reads published ones.
+fn has_counters(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Coll(_)
+            | Command::Plan(_)
+            | Command::Calibrate(_)
+            | Command::Lint(_)
+            | Command::Run(_)
+            | Command::Bench(cli::Bench { system: cli::System::Coll(_) })
+            | Command::Top(_)
+            | Command::Stats(_)
+            | Command::Metrics(_)
+            | Command::Pipe(_)
+            | Command::Topo(cli::Topo { dragonfly: None })
+            | Command::Fft3d(_)
+    )
+}
+
 fn rules(cli: &Cli) -> Rules {
+    let mut rules = of_command(cli);
+    if !has_counters(&cli.command) {
+        rules.push(("stats_dir", "the command publishes no counters".to_owned()));
+    }
+    rules
+}
+
+fn of_command(cli: &Cli) -> Rules {
     let no_cards = |why: &str| vec![("cards", why.to_owned())];
     match &cli.command {
         Command::List(_) => {

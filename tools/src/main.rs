@@ -36,6 +36,7 @@ mod info;
 mod input_file;
 mod interrupt;
 mod known;
+mod left_over;
 mod lint;
 mod list;
 mod man;
@@ -70,6 +71,7 @@ mod tune;
 mod units;
 mod verification;
 
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -84,14 +86,20 @@ fn main() -> ExitCode {
             return Failure::usage(one_line(&error.to_string())).report(true);
         }
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return match printed {
+                Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
+                    output::failed(&failed).report(wants_json())
+                }
+                _ => ExitCode::from(error.exit_code() as u8),
+            };
         }
     };
     // A server logs warnings about its clients; other commands report their own errors.
     let level = if matches!(cli.command, Command::Mock { .. }) { "warn" } else { "error" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
-    match ineffective::check(&cli, &matches).and_then(|()| run(&cli)) {
+    let started = interrupt::start(cli.json).and_then(|()| ineffective::check(&cli, &matches));
+    match started.and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::with_fix(&cli, failure).report(cli.json),
     }

@@ -32,8 +32,13 @@ pub(crate) fn stream(bytes: &[u8]) -> Result<ControlFlow<()>> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(Failure::new(Exit::Failed, format!("stdout: {error}"))),
+        Err(error) => Err(failed(&error)),
     }
+}
+
+/// The failure to print.
+pub(crate) fn failed(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("stdout: {error}"))
 }
 
 /// Formats a table; each column is as wide as its widest cell.

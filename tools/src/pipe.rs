@@ -34,7 +34,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let limit = arguments.timeout.map(Duration::from_secs_f64);
     let selection = Selector::parse(&cards::selector(cli)?)?.open()?;
     let mut cards = selection.functions.into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
-    cards::publish(cli, cards.iter_mut().map(|card| card.publish(&cli.stats_dir)));
+    cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));
     let _sampler = Sampler::start(&cards);
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", selection.selector)));

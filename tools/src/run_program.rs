@@ -16,7 +16,7 @@ use fpga_hal::DmaBuffer;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::atomic_file::AtomicFile;
+use crate::atomic_file::{AtomicFile, Finished};
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli, Transfer};
 use crate::data::CHUNK;
@@ -162,7 +162,7 @@ impl<'p> Work<'p> {
                 cards.cluster.end_span("copy in", begin);
             }
         }
-        let (persistent, failure) = if arguments.persistent {
+        let (persistent, mut failure) = if arguments.persistent {
             for (program, run) in set.programs.iter_mut().zip(&runs) {
                 program.instructions.clone_from(&run.instructions);
             }
@@ -174,14 +174,28 @@ impl<'p> Work<'p> {
             (None, outcome.result.err().map(|error| crate::run_program::failure(cards, error, loaded)))
         };
         let mut outputs = Vec::new();
-        for dump in dumps.iter().filter(|_| failure.is_none()) {
-            interrupt.check()?;
-            let begin = Moment::now();
-            outputs.push(dump.write(cards, &runs[dump.rank as usize])?);
-            cards.cluster.end_span("copy out", begin);
+        if failure.is_none() {
+            match write_all(&dumps, cards, &runs, interrupt) {
+                Ok(written) => outputs = written,
+                // The instructions have run: their completions are printed all the same.
+                Err(error) => failure = Some(error),
+            }
         }
         Ok(Ran { runs, persistent, failure, outputs })
     }
+}
+
+/// Writes the files of `dumps`, all or none, and returns their names.
+fn write_all(dumps: &[Dump], cards: &mut Cards, runs: &[RankRun<'_>], interrupt: &Interrupt) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for dump in dumps {
+        interrupt.check()?;
+        let begin = Moment::now();
+        files.push(dump.write(cards, &runs[dump.rank as usize])?);
+        cards.cluster.end_span("copy out", begin);
+    }
+    files.into_iter().try_for_each(Finished::commit)?;
+    Ok(dumps.iter().map(|dump| dump.path.display().to_string()).collect())
 }
 
 /// The host memory that contains a buffer, and the buffer's offset.
@@ -454,15 +468,14 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
 }
 
 impl Dump {
-    /// Writes the file and returns its name.
-    fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<String> {
+    /// Writes the file, which does not appear yet.
+    fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<Finished> {
         let mut file = match is_array(&self.path) {
             true => npy::create(&self.path, self.element, self.bytes)?,
             false => AtomicFile::create(&self.path)?,
         };
         self.chunks(cards, run, |data| file.append(data))?;
-        file.commit()?;
-        Ok(self.path.display().to_string())
+        file.finish()
     }
 
     fn chunks(&self, cards: &mut Cards, run: &RankRun<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {

@@ -102,11 +102,15 @@ fn named(name: &str, mut schema: Schema) -> Schema {
     schema
 }
 
-/// Removes null from keys that may be missing: they are left out instead.
+/// Removes null from keys that may be missing: they are left out instead. One that may be missing with all of its object, and null
+/// in it, is marked as `nullable`.
 fn leave_out_null(schema: &mut Schema) {
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     for (_, property) in properties.iter_mut().filter(|(key, _)| required.iter().all(|one| one != key.as_str())) {
+        if property.as_object_mut().is_some_and(|keys| keys.remove("nullable").is_some()) {
+            continue;
+        }
         if let Some(Value::Array(types)) = property.get_mut("type") {
             types.retain(|one| one != "null");
             if let [one] = types.as_slice() {

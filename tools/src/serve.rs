@@ -1,5 +1,6 @@
 //! `fpgactl mock serve`: serves the cards of a mock fabric, each on its own vfio-user socket.
 
+use std::cell::RefCell;
 use std::fs;
 use std::fs::Permissions;
 use std::io::ErrorKind;
@@ -16,7 +17,8 @@ use serde::Serialize;
 use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::{output, served_command};
+use crate::output;
+use crate::served_command::{self, Forwarded};
 
 /// Name of a socket, and the function behind it.
 type Named = (String, Arc<dyn Endpoint>);
@@ -27,6 +29,9 @@ pub(crate) struct Printed<'a> {
     selector: &'a str,
     sockets: Vec<String>,
 }
+
+/// Fails if the command is to end before it serves.
+type Check<'w> = dyn Fn() -> Result<()> + 'w;
 
 /// What a server does once all its sockets exist: it gets their paths, and what fails when the fabric does.
 type Work<'w> = dyn FnOnce(&[PathBuf], &dyn Fn() -> Result<()>) -> Result<()> + 'w;
@@ -40,20 +45,25 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
         return serve_selected(
             arguments,
             directory,
+            &|| interrupt.check().map_err(|_| interrupted()),
             Box::new(|sockets, health| {
                 announce(sockets)?;
                 until_interrupted(&interrupt, health)
             }),
         );
     }
+    // Before the folder is made, which nobody else would remove.
+    let signals = RefCell::new(Forwarded::listen()?);
     let mut code = 0;
     let directory = tempfile::Builder::new().prefix("fpgactl-").permissions(Permissions::from_mode(0o700)).tempdir();
     let directory = directory.map_err(|error| Failure::file(&std::env::temp_dir(), &error))?;
     serve_selected(
         arguments,
         directory.path(),
+        &|| signals.borrow_mut().check(),
         Box::new(|sockets, health| {
-            code = served_command::run(&arguments.command, &selector_of(sockets), health)?;
+            let signals = &mut signals.borrow_mut();
+            code = served_command::run(&arguments.command, &selector_of(sockets), signals, health)?;
             Ok(())
         }),
     )?;
@@ -62,7 +72,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
 }
 
 /// Serves the functions that `arguments` select while `work` runs.
-fn serve_selected(arguments: &Serve, directory: &Path, work: Box<Work<'_>>) -> Result<()> {
+fn serve_selected(arguments: &Serve, directory: &Path, check: &Check<'_>, work: Box<Work<'_>>) -> Result<()> {
     let selector = Selector::parse(&arguments.fabric)?;
     let alone = if arguments.channels { Some(selector.channel_endpoints()?) } else { selector.cards_without_fabric() };
     if let Some(cards) = alone {
@@ -70,7 +80,7 @@ fn serve_selected(arguments: &Serve, directory: &Path, work: Box<Work<'_>>) -> R
             return Err(Failure::usage("--memory has no effect: it limits cards with a sequencer"));
         }
         prepare(directory)?;
-        return serve(None, named(cards), directory, work);
+        return serve(None, named(cards), directory, check, work);
     }
     let (fabric, functions) = selector.fabric_with_all_functions()?;
     if let Some(bytes) = arguments.memory {
@@ -80,7 +90,7 @@ fn serve_selected(arguments: &Serve, directory: &Path, work: Box<Work<'_>>) -> R
     prepare(directory)?;
     let name =
         |function: MockFunction| (format!("{}{}.sock", function.node, function.part.suffix()), function.endpoint);
-    serve(Some(&fabric), functions.into_iter().map(name).collect(), directory, work)
+    serve(Some(&fabric), functions.into_iter().map(name).collect(), directory, check, work)
 }
 
 /// Adds the names of their sockets to cards.
@@ -88,14 +98,22 @@ fn named(cards: Vec<NodeEndpoint>) -> Vec<Named> {
     cards.into_iter().map(|(node, card)| (format!("{node}.sock"), card)).collect()
 }
 
-/// Serves `functions`, of `fabric` if they have one, in `directory`, while `work` runs. The sockets are removed after it.
-fn serve(fabric: Option<&Fabric>, functions: Vec<Named>, directory: &Path, work: Box<Work<'_>>) -> Result<()> {
+/// Serves `functions`, of `fabric` if they have one, in `directory`, while `work` runs. The sockets are removed after it, or if
+/// `check` fails before.
+fn serve(
+    fabric: Option<&Fabric>,
+    functions: Vec<Named>,
+    directory: &Path,
+    check: &Check<'_>,
+    work: Box<Work<'_>>,
+) -> Result<()> {
     let no_thread = || Failure::new(Exit::Failed, "cannot start the thread of the fabric's clock");
     let _clock = fabric.map(|fabric| fabric.start_clock().ok_or_else(no_thread)).transpose()?;
     let budget = Budget::of_process();
     let mut sockets = Vec::new();
     let mut servers = Vec::new();
     for (name, function) in functions {
+        check()?;
         let path = directory.join(name);
         let server = Server::bind(&path, function).and_then(|server| server.with_budget(&budget).spawn());
         servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
@@ -115,7 +133,11 @@ fn until_interrupted(interrupt: &Interrupt, health: &dyn Fn() -> Result<()>) -> 
         health()?;
         interrupt.sleep();
     }
-    Err(Failure::new(Exit::Interrupted, "interrupted; the sockets are removed"))
+    Err(interrupted())
+}
+
+fn interrupted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted; the sockets are removed")
 }
 
 /// Returns the selector of the cards on `sockets`, without the sockets of their other functions.
@@ -192,7 +214,7 @@ mod tests {
                     announced.send(sockets.to_vec()).unwrap();
                     until_interrupted(&interrupt, health)
                 };
-                serve(Some(&fabric), named(cards), directory.path(), Box::new(work))
+                serve(Some(&fabric), named(cards), directory.path(), &|| Ok(()), Box::new(work))
             });
             let ending = Ending(interrupt.flag());
             let sockets = sockets.recv_timeout(TIMEOUT).unwrap();

@@ -8,7 +8,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, SegmentValue, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::exit::{Exit, Failure, Result};
-use crate::{progress, size};
+use crate::{atomic_file, progress, size};
 
 const PANEL: (u32, u32) = (760, 440);
 const FONT: &str = "sans-serif";
@@ -114,10 +114,19 @@ fn short(value: &f64) -> String {
 /// Draws `panels` panels, one below the other, into the file at `path`.
 pub(super) fn file(path: &Path, panels: usize, draw: impl FnOnce(&[Area<'_>]) -> Result<()>) -> Result<()> {
     let (width, height) = PANEL;
-    let root = SVGBackend::new(path, (width, height * panels as u32)).into_drawing_area();
-    root.fill(&WHITE).map_err(failed)?;
-    draw(&root.split_evenly((panels, 1)))?;
-    root.present().map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
+    image(path, (width, height * panels as u32), |root| draw(&root.split_evenly((panels, 1))))
+}
+
+/// Draws an image of this extent into the file at `path`, which appears when it is complete.
+fn image(path: &Path, extent: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
+    let mut text = String::new();
+    {
+        let root = SVGBackend::with_string(&mut text, extent).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        draw(&root)?;
+        root.present().map_err(failed)?;
+    }
+    atomic_file::write(path, text.as_bytes())
 }
 
 impl SizeChart {
@@ -281,18 +290,18 @@ const LINE: i32 = 24;
 pub(super) fn table(path: &Path, title: &str, width: i32, rows: &[Vec<String>]) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0) as i32;
     let extent = (columns * width + 40, (rows.len() as i32 + 2) * LINE + 24);
-    let root = SVGBackend::new(path, (extent.0 as u32, extent.1 as u32)).into_drawing_area();
-    let text = |text: &str, at: (i32, i32), height: i32| {
-        root.draw(&Text::new(text.to_owned(), at, (FONT, height))).map_err(failed)
-    };
-    root.fill(&WHITE).map_err(failed)?;
-    text(title, (20, 14), TEXT + 3)?;
-    for (row, y) in rows.iter().zip((LINE * 2..).step_by(LINE as usize)) {
-        for (cell, x) in row.iter().zip((20..).step_by(width as usize)) {
-            text(cell, (x, y), TEXT)?;
+    image(path, (extent.0 as u32, extent.1 as u32), |root| {
+        let text = |text: &str, at: (i32, i32), height: i32| {
+            root.draw(&Text::new(text.to_owned(), at, (FONT, height))).map_err(failed)
+        };
+        text(title, (20, 14), TEXT + 3)?;
+        for (row, y) in rows.iter().zip((LINE * 2..).step_by(LINE as usize)) {
+            for (cell, x) in row.iter().zip((20..).step_by(width as usize)) {
+                text(cell, (x, y), TEXT)?;
+            }
+            let rule = PathElement::new([(20, y + LINE - 5), (extent.0 - 20, y + LINE - 5)], BLACK.mix(0.15));
+            root.draw(&rule).map_err(failed)?;
         }
-        let rule = PathElement::new([(20, y + LINE - 5), (extent.0 - 20, y + LINE - 5)], BLACK.mix(0.15));
-        root.draw(&rule).map_err(failed)?;
-    }
-    root.present().map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))
+        Ok(())
+    })
 }

@@ -72,7 +72,9 @@ struct Row {
 struct Planned {
     algorithm: &'static str,
     predicted_us: f64,
+    #[schemars(extend("nullable" = true))]
     bound_us: Option<f64>,
+    #[schemars(extend("nullable" = true))]
     over_bound: Option<f64>,
     /// What most of the predicted time is spent on.
     limited_by: &'static str,

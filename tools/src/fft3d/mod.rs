@@ -79,7 +79,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         None => Vec::new(),
     };
     let timeout = Duration::from_secs_f64(timeout);
-    let mut cards = Cards::open_within(&cards::selector_or(cli, DEFAULT)?, timeout)?;
+    let mut cards = Cards::open_within(&cards::selector_or(cli, DEFAULT)?, timeout)?.published(cli);
     let mut network = Network::of(&cards.cluster).map_err(failure)?;
     let transform = Transform { side: n, cores, timeout };
     let outcome = network.transform(&mut cards.cluster, &transform, &to_bytes(&data)).map_err(failure)?;

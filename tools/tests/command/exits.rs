@@ -42,6 +42,36 @@ fn usage_is_2() {
     }
 }
 
+/// A command that opens cards without publishing them takes no directory for that. The variable is for all commands.
+#[test]
+fn a_directory_for_no_counters_is_refused() {
+    for arguments in [
+        &["mem", "fill", "mock:optweb:2/0", "0", "64", "1"] as &[&str],
+        &["selftest", "mock:optweb:2/0"],
+        &["info"],
+        &["topo", "--dragonfly", "6"],
+        &["bench", "planner", "--cards", "mock:optweb:2"],
+        &["disasm", "/nowhere/x"],
+    ] {
+        let error = exits_with(2, &[arguments, &["--stats-dir", "/nowhere"]].concat());
+        assert!(error["message"].as_str().unwrap().contains("--stats-dir has no effect"), "{error}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    super::stdout(&["topo", "--stats-dir", directory.path().to_str().unwrap()]);
+}
+
+/// What is printed on a full disk is not printed.
+#[test]
+fn help_that_cannot_be_printed_is_1() {
+    for arguments in [&["help"] as &[&str], &["--version"], &["coll", "--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = super::command(arguments).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.starts_with("fpgactl: stdout: "), "{error}");
+    }
+}
+
 #[test]
 fn no_such_card_is_4() {
     for selector in ["mock:optweb:99", "mock:optweb:1", "vfio:0000:3b:00.0", "vfio-user:/run/none.sock"] {
@@ -82,6 +112,10 @@ fn the_card_that_stops_is_named_with_what_it_was_at() {
     let path = path.to_str().unwrap();
     for mode in [&[][..], &["--persistent"]] {
         for (rank, when) in [(0, ""), (1, "@100"), (2, "@2.0.5000000"), (3, "@2000")] {
+            // A launch that goes on is not aborted, which would tell apart a card that has stopped while it waited and one that waits.
+            if rank == 1 && !mode.is_empty() {
+                continue;
+            }
             let selector = format!("mock:optweb:4+stop={rank}{when}");
             let arguments = [&["run", path, "--timeout", "0.5", "--json", "--cards", &selector], mode].concat();
             let output = run(&arguments);

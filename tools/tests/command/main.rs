@@ -25,6 +25,7 @@ mod schemas;
 mod selftest;
 mod served;
 mod serving;
+mod signals;
 mod sweeps;
 mod switches;
 mod top;
@@ -75,6 +76,21 @@ fn command(arguments: &[&str]) -> Command {
     command.env("FPGACTL_BOARDS", "/nowhere");
     command.env("FPGACTL_SYSFS_ROOT", "/nowhere").args(arguments).stdin(Stdio::null());
     command
+}
+
+/// The command, whose files must not exceed this many KiB, as on a disk that fills.
+fn command_with_room(kib: u32, arguments: &[&str]) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\""), "bash"]);
+    let inner = command(arguments);
+    shell.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
 }
 
 fn run(arguments: &[&str]) -> Output {

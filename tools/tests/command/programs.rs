@@ -85,6 +85,24 @@ fn data_goes_from_files_to_files() {
     }
 }
 
+/// A disk that fills after the run: no file appears, and what the instructions did is printed all the same.
+#[test]
+fn all_files_are_written_or_none() {
+    let directory = Directory::new();
+    let text = directory.write("exchange.seq", EXCHANGE);
+    let dumps = [format!("result@0={}", directory.path("out")), "result@1=/dev/full".to_owned()];
+    let dumps = ["--dump", &dumps[0], "--dump", &dumps[1]];
+    let output = run(&[&["run", &text, "--cards", "mock:optweb:2", "--json"], &dumps[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let error = crate::parsed(&output.stderr);
+    assert!(error["message"].as_str().unwrap().contains("/dev/full"), "{error}");
+    let printed = crate::parsed(&output.stdout);
+    assert_eq!(printed["completions"].as_array().unwrap().len(), 6);
+    assert_eq!(printed["outputs"], serde_json::json!([]));
+    let left: Vec<_> = std::fs::read_dir(directory.0.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left, ["exchange.seq"]);
+}
+
 #[test]
 fn words_are_printed_as_text_that_assembles_to_the_same() {
     let directory = Directory::new();

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::command;
@@ -85,6 +87,23 @@ fn a_signal_reaches_the_command_whose_end_is_fpgactls() {
         assert!(sent.success());
         assert_eq!(wait(&mut child).code(), Some(code), "{signal}");
         assert_eq!(lines.next().unwrap().unwrap(), "got", "{signal}");
+        assert_empty(directory.path());
+    }
+}
+
+/// The folder exists before the command: a signal in between is like one to the command.
+#[test]
+fn a_signal_before_the_command_starts_leaves_no_folder() {
+    for _ in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = command(&["mock", "serve", "mock:optweb:64", "--", "sleep", "600"]);
+        let mut child = child.env("TMPDIR", directory.path()).stderr(Stdio::null()).spawn().unwrap();
+        let begin = Instant::now();
+        while fs::read_dir(directory.path()).unwrap().next().is_none() {
+            assert!(begin.elapsed() < BOUND, "no folder is made");
+        }
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+        assert_eq!(wait(&mut child).code(), Some(130));
         assert_empty(directory.path());
     }
 }

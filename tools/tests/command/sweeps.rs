@@ -42,6 +42,16 @@ fn the_table_is_as_expected() {
     );
 }
 
+/// A barrier moves no data: its bandwidths are null, as its schema says.
+#[test]
+fn a_barrier_has_no_bandwidth() {
+    for row in rows(&["barrier", "-g", "2,4"]) {
+        for key in ["algbw_gbps", "busbw_gbps", "bound_busbw_gbps"] {
+            assert_eq!(row.get(key), Some(&Value::Null), "{row}");
+        }
+    }
+}
+
 /// Each line is what `coll` measures with the same data.
 #[test]
 fn a_line_is_what_the_single_command_measures() {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use fpga_trace::packet::{DebugAnnotation, EventType, Trace, TrackEvent, whole_packets};
 use prost::Message as _;
 use serde_json::Value;
 
 use crate::served::Served;
-use crate::{command, json, run, stdout};
+use crate::{command_with_room, json, run, stdout};
 
 /// A span of a file.
 #[derive(Debug)]
@@ -262,17 +262,8 @@ fn a_full_disk_loses_the_trace_and_not_the_result() {
     // A file that must not exceed 2 MiB, as on a disk that fills; memory that cards access has room in that.
     let folder = tempfile::tempdir().unwrap();
     let path = at(&folder, "trace");
-    let mut shell = Command::new("bash");
-    shell.args(["-c", "trap '' XFSZ; ulimit -f 2048; exec \"$@\"", "bash"]);
-    let inner = command(&["coll", "barrier", "--repeat", "5000", "--timeout", "60", "--json", "--trace", &path]);
-    shell.arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    result_stands(&shell.output().unwrap(), &path);
+    let coll = ["coll", "barrier", "--repeat", "5000", "--timeout", "60", "--json", "--trace", &path];
+    result_stands(&command_with_room(2048, &coll).output().unwrap(), &path);
     let bytes = std::fs::read(&path).unwrap();
     assert!((1 << 20..=2 << 20).contains(&bytes.len()), "{}", bytes.len());
     assert_eq!(whole_packets(&bytes), bytes.len(), "no packet is cut");

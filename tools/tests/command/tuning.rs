@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{json, run};
+use crate::{command_with_room, json, run};
 
 /// Two nodes that send to each other through one that sends too.
 const TRACE: &str = "torus 8x1x1\n0 0 2 16\n0 1 2 16\n5 2 0 16 # back\n";
@@ -26,6 +26,20 @@ fn a_trace_is_run_by_all_configurations() {
     let drawn = fs::read_to_string(figure).unwrap();
     assert!(drawn.contains("mean latency of a packet") && drawn.contains("o1turn"), "{drawn}");
     assert_eq!(json(&["tune", trace, "--metric", "mean"])["configurations"], tuned["configurations"]);
+}
+
+/// A disk that fills: the figure before is kept.
+#[test]
+fn a_figure_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("halo.svg");
+    fs::write(&figure, "before").unwrap();
+    let tune = ["tune", "neighbours", "--shape", "2x2x2", "--packets", "1", "--svg", figure.to_str().unwrap()];
+    let output = command_with_room(4, &tune).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("halo.svg"), "{error}");
+    assert_eq!(fs::read_to_string(&figure).unwrap(), "before");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "a file is left");
 }
 
 #[test]

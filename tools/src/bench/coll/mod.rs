@@ -48,6 +48,7 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
         output::write(row::header().as_bytes())?;
     }
     let measured = sweep.all(&mut cards, &groups, &sizes);
+    let measured = sweep.interrupt.of(measured);
     sweep.bar.finish_and_clear();
     let trace = tracing.map(|tracing| tracing.finish(&mut cards));
     // What was measured is kept, whatever ended the sweep.

@@ -48,13 +48,17 @@ pub(crate) struct Row {
 pub(super) struct Measured {
     pub(super) p50_us: f64,
     p99_us: f64,
-    /// Missing for barriers.
+    /// Null for barriers.
+    #[schemars(extend("nullable" = true))]
     algbw_gbps: Option<f64>,
+    #[schemars(extend("nullable" = true))]
     pub(super) busbw_gbps: Option<f64>,
     host_us: f64,
     predicted_us: f64,
+    #[schemars(extend("nullable" = true))]
     pub(super) bound_us: Option<f64>,
     /// Bus bandwidth at the bound.
+    #[schemars(extend("nullable" = true))]
     pub(super) bound_busbw_gbps: Option<f64>,
     pub(super) wrong_bytes: u64,
 }

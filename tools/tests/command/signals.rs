@@ -1,0 +1,129 @@
+//! Ctrl-C and SIGTERM: every command ends with exit code 130, says so, and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::command;
+
+/// What a busy machine may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for a command to come to what it waits for. It ends as well if that is too short.
+const MOMENT: Duration = Duration::from_millis(500);
+/// SIGINT and SIGTERM in `SigCgt` of `/proc/PID/status`.
+const CAUGHT: u64 = 1 << 1 | 1 << 14;
+
+fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_reached() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    fs::read_dir(directory).unwrap().map(name).collect()
+}
+
+/// A command that gets a signal.
+struct Signalled(Child);
+
+impl Signalled {
+    /// Starts a command that publishes its cards in `stats`.
+    fn start(arguments: &[&str], stats: &Path) -> Self {
+        let mut command = command(arguments);
+        command.env("FPGACTL_STATS_DIR", stats).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Signalled(command.spawn().unwrap());
+        until("it handles signals", || started.caught() & CAUGHT == CAUGHT);
+        started
+    }
+
+    /// The signals that it handles.
+    fn caught(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    fn send(mut self, signal: Signal) -> Output {
+        assert_eq!(self.0.try_wait().unwrap(), None, "it has ended before");
+        kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+        let begin = Instant::now();
+        while self.0.try_wait().unwrap().is_none() {
+            if begin.elapsed() > PATIENCE {
+                let _ = self.0.kill();
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.0.wait_with_output().unwrap()
+    }
+
+    /// Sends a signal, and checks exit code and output of the command, which has `--json`.
+    fn ends(self, signal: Signal) {
+        let output = self.send(signal);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        let error = crate::parsed(&output.stderr);
+        assert_eq!((&error["kind"], &error["exit"]), (&"interrupted".into(), &130.into()));
+    }
+}
+
+#[test]
+fn a_computation_ends() {
+    let stats = tempfile::tempdir().unwrap();
+    let tune = ["tune", "all-to-all", "--shape", "16x16x16", "--packets", "1000"];
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let output = Signalled::start(&tune, stats.path()).send(signal);
+        assert_eq!(output.status.code(), Some(130), "{signal}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "fpgactl: interrupted\n");
+    }
+    for arguments in [&tune[..], &["bench", "mpi-fpga"], &["bench", "novo-g"]] {
+        Signalled::start(&[arguments, &["--json"]].concat(), stats.path()).ends(Signal::SIGINT);
+    }
+}
+
+/// A packet that does not arrive holds the transform up; a card that has stopped, the others.
+#[test]
+fn a_command_that_waits_for_cards_leaves_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (trace, calibration, output) = (path("trace"), path("calibration"), path("output.npy"));
+    let dropping = "mock:novo-g:2x2x2+drop=0-1@5";
+    let fft = ["fft3d", "--n", "16", "--cards", dropping, "--timeout", "600", "--output", &output];
+    let stopped = ["--cards", "mock:optweb:4+stop=2"];
+    let coll = [&["coll", "barrier", "--timeout", "600", "--trace", &trace], &stopped[..]].concat();
+    let calibrate = [&["calibrate", "--output", &calibration], &stopped[..]].concat();
+    for (arguments, cards, temporary) in [(&fft[..], 8, 0), (&coll, 4, 1), (&calibrate, 4, 1)] {
+        let stats = tempfile::tempdir().unwrap();
+        let waiting = Signalled::start(&[arguments, &["--json"]].concat(), stats.path());
+        let published = || names(stats.path()).iter().filter(|name| !name.ends_with(".part")).count();
+        until("it publishes its cards", || published() == cards);
+        until("it makes its file", || names(directory.path()).len() == temporary);
+        thread::sleep(MOMENT);
+        waiting.ends(Signal::SIGINT);
+        assert_eq!(names(stats.path()), [""; 0], "{arguments:?}");
+        // A command that was not yet waiting has written its trace.
+        let left = names(directory.path());
+        assert!(left.iter().all(|name| name == "trace"), "{arguments:?}: {left:?}");
+        let _ = fs::remove_file(&trace);
+    }
+}
+
+/// The measurement ends first, with a failure that the signal did not cause.
+#[test]
+fn a_sweep_over_a_stopped_card_was_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let csv = directory.path().join("sweep.csv");
+    let sweep = ["bench", "coll", "barrier", "--cards", "mock:optweb:4+stop=2", "--timeout", "5", "--json", "--csv"];
+    let sweep = Signalled::start(&[&sweep[..], &[csv.to_str().unwrap()]].concat(), directory.path());
+    until("it begins", || csv.exists());
+    thread::sleep(MOMENT);
+    sweep.ends(Signal::SIGINT);
+}
