@@ -41,6 +41,7 @@ mod proto;
 mod reduce;
 #[cfg(test)]
 mod testing;
+mod violations;
 mod world;
 pub mod xdma;
 

@@ -164,6 +164,6 @@ impl Interrupt {
     }
 }
 
-fn handler_error(error: std::io::Error) -> Failure {
+pub(crate) fn handler_error(error: std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("cannot install signal handlers: {error}"))
 }

@@ -28,8 +28,7 @@ pub(crate) struct Forwarded(SignalsInfo<WithOrigin>);
 impl Forwarded {
     /// Takes the signals from now on.
     pub(crate) fn listen() -> Result<Self> {
-        let signals = SignalsInfo::<WithOrigin>::new(FORWARDED)
-            .map_err(|error| Failure::new(Exit::Failed, format!("cannot install signal handlers: {error}")))?;
+        let signals = SignalsInfo::<WithOrigin>::new(FORWARDED).map_err(interrupt::handler_error)?;
         interrupt::leave_to_command();
         Ok(Forwarded(signals))
     }

@@ -7,13 +7,12 @@ use fpga_regs::msgdma::{Control, DescriptorControl, Status};
 use crate::msgdma::descriptor::{Descriptor, Violation};
 use crate::msgdma::planted::{Fault, Planted};
 use crate::msgdma::transfer::Transfer;
+use crate::violations::Violations;
 
 /// Descriptors that the queue holds.
 pub(super) const DEPTH: usize = 128;
 /// Reads of STATUS for which a reset goes on, if nothing is on its way.
 const RESET_READS: u32 = 2;
-/// Broken rules that are noted.
-const VIOLATIONS_MAX: usize = 1024;
 /// Bits of CONTROL that keep what is written.
 const KEPT: Control = Control::STOP
     .union(Control::STOP_ON_ERROR)
@@ -37,7 +36,7 @@ pub(super) struct Dispatcher {
     waits: u32,
     number: u16,
     pub(super) planted: Planted,
-    pub(super) violations: Vec<Violation>,
+    pub(super) violations: Violations<Violation>,
 }
 
 impl Dispatcher {
@@ -120,26 +119,19 @@ impl Dispatcher {
         u32::from(self.number) * 0x1_0001
     }
 
-    /// Notes a rule that the host has broken, unless it has broken many.
-    fn forbid(&mut self, violation: Violation) {
-        if self.violations.len() < VIOLATIONS_MAX {
-            self.violations.push(violation);
-        }
-    }
-
     /// Queues what the words of the descriptor port say, if the last has GO.
     pub(super) fn commit(&mut self) {
         if self.words[7] & DescriptorControl::GO.bits() == 0 {
             return;
         }
         if self.resetting.is_some() {
-            return self.forbid(Violation::DuringReset);
+            return self.violations.note(Violation::DuringReset);
         }
         if self.queue.len() == DEPTH {
-            return self.forbid(Violation::QueueFull);
+            return self.violations.note(Violation::QueueFull);
         }
         let (descriptor, violation) = Descriptor::decode(&self.words);
-        violation.into_iter().for_each(|violation| self.forbid(violation));
+        violation.into_iter().for_each(|violation| self.violations.note(violation));
         if self.queue.is_empty() && self.present.is_none() {
             self.waits = self.planted.slow;
         }

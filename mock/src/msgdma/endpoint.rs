@@ -77,7 +77,7 @@ impl CardWithEngine {
 
     /// Returns what the host did that is forbidden.
     pub(crate) fn violations(&self) -> Vec<Violation> {
-        self.lock().dispatcher.violations.clone()
+        self.lock().dispatcher.violations.list()
     }
 
     /// Returns the offset in the engine's block of an access that reaches it.

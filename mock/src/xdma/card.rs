@@ -11,6 +11,7 @@ use crate::card::bus_ports::BusPorts;
 use crate::card::config_space::ConfigSpace;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
+use crate::violations::Violations;
 use crate::xdma::behind::Behind;
 use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, Direction};
@@ -22,9 +23,6 @@ use crate::xdma::notes::{Fetches, Violation};
 use crate::xdma::planted::Misanswers;
 use crate::xdma::region::Region;
 use crate::xdma::user_bar::UserBar;
-
-/// Broken rules that are noted.
-const VIOLATIONS_MAX: usize = 1024;
 
 /// What the engine of a card was built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +78,7 @@ pub(super) struct Card {
     pub(super) misanswers: Misanswers,
     /// Most descriptors of a fetch.
     pub(super) fetch_max: u32,
-    pub(super) violations: Vec<Violation>,
+    pub(super) violations: Violations<Violation>,
     pub(super) fetches: Fetches,
 }
 
@@ -143,15 +141,8 @@ impl Card {
             bad_slaves: Vec::new(),
             misanswers: Misanswers::default(),
             fetch_max: u32::MAX,
-            violations: Vec::new(),
+            violations: Violations::default(),
             fetches: Fetches::default(),
-        }
-    }
-
-    /// Notes a rule that the host has broken, unless it has broken many.
-    pub(super) fn note(&mut self, violation: Violation) {
-        if self.violations.len() < VIOLATIONS_MAX {
-            self.violations.push(violation);
         }
     }
 

@@ -107,7 +107,7 @@ impl InterruptPort for SequencerInterrupt {
 impl Card {
     fn read_dma(&mut self, offset: u64, data: &mut [u8]) -> Option<()> {
         if data.len() != 4 || !offset.is_multiple_of(4) {
-            self.note(Violation::NotFourBytes);
+            self.violations.note(Violation::NotFourBytes);
             return None;
         }
         let offset = u32::try_from(offset).ok().filter(|offset| u64::from(*offset) < xdma::BAR_BYTES)?;
@@ -121,7 +121,7 @@ impl Card {
 
     fn write_dma(&mut self, offset: u64, data: &[u8]) -> Option<()> {
         let (Ok(value), true) = (data.try_into().map(u32::from_le_bytes), offset.is_multiple_of(4)) else {
-            self.note(Violation::NotFourBytes);
+            self.violations.note(Violation::NotFourBytes);
             return None;
         };
         let offset = u32::try_from(offset).ok().filter(|offset| u64::from(*offset) < xdma::BAR_BYTES)?;

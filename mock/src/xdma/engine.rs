@@ -77,7 +77,7 @@ impl Card {
         let iova = run.next;
         let is_aligned = iova.is_multiple_of(DESCRIPTOR_BYTES as u64);
         if !is_aligned || iova % PAGE + bytes as u64 > PAGE {
-            self.note(if is_aligned { Violation::ListCrossesPage } else { Violation::MisalignedList });
+            self.violations.note(if is_aligned { Violation::ListCrossesPage } else { Violation::MisalignedList });
             self.fail(place, Status::DESCRIPTOR_ERROR_0);
             return true;
         }
@@ -104,7 +104,7 @@ impl Card {
             }
         }
         if descriptor.bytes == 0 {
-            self.note(Violation::NoBytes);
+            self.violations.note(Violation::NoBytes);
             self.complete(place, &descriptor);
             return true;
         }

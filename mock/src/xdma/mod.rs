@@ -197,7 +197,7 @@ impl XdmaCards {
 
     /// Returns what the host of a card did that the product guide forbids, since the last call.
     pub fn violations(&self, number: u32) -> Vec<Violation> {
-        self.endpoints[number as usize].access(|card| std::mem::take(&mut card.violations))
+        self.endpoints[number as usize].access(|card| card.violations.take())
     }
 
     /// Returns the fetches of descriptors of a card since the last call. The first call returns none, and starts to note them.

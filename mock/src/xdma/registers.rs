@@ -141,7 +141,7 @@ impl Card {
                             bypass.start(direction);
                         }
                     }
-                    Some(_) => self.note(Violation::StartedWhileBusy),
+                    Some(_) => self.violations.note(Violation::StartedWhileBusy),
                 }
             }
             return;
