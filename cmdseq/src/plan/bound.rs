@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::renumbered::missing;
 use super::routing::Routes;
 use crate::Capabilities;
-use crate::capability::Timing;
+use crate::capability::SwitchUnits;
 use crate::request::{Collective, Request};
+use crate::switch::PHIT_BYTES;
+use crate::topology::{Shape, Topology};
 
 /// A time that no plan of a request can be below, in picoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +53,7 @@ impl Request {
         if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
             (bound.latency_ps, bound.last_ps) = self.hops_ps(capabilities);
         }
+        let entry_mbps = entry_mbps(capabilities);
         let memory_mbps = u64::from(timing.channel_mbps).saturating_mul(capabilities.memory_channels.into());
         for rank in 0..ranks {
             let (out, into) = (self.leaving(rank), self.arriving(rank));
@@ -58,7 +61,8 @@ impl Request {
             if out.max(into) > 0 && rank_links == 0 {
                 return None;
             }
-            bound.link_ps = bound.link_ps.max(wire_ps(out.max(into), rank_links, timing));
+            let wire_ps = |bytes: u64, mbps: u64| picoseconds(bytes.into(), rank_links.saturating_mul(mbps));
+            bound.link_ps = bound.link_ps.max(wire_ps(out, entry_mbps)).max(wire_ps(into, timing.link_mbps.into()));
             let moved = u128::from(out) + u128::from(into) + u128::from(self.only_folded(rank));
             bound.memory_ps = bound.memory_ps.max(picoseconds(moved, memory_mbps));
         }
@@ -68,7 +72,7 @@ impl Request {
             let together = 2 * hop_bytes / links.len() as u128;
             bound.memory_ps = bound.memory_ps.max(picoseconds(together, memory_mbps));
         }
-        let together = picoseconds(hop_bytes, all_links * u64::from(timing.link_mbps));
+        let together = picoseconds(hop_bytes, all_links * entry_mbps);
         bound.link_ps = bound.link_ps.max(together);
         Some(bound)
     }
@@ -220,8 +224,17 @@ impl Request {
     }
 }
 
-fn wire_ps(bytes: u64, links: u64, timing: &Timing) -> u64 {
-    picoseconds(bytes.into(), links.saturating_mul(timing.link_mbps.into()))
+/// The rate of data that leaves a card by one of its links, Mb/s. To switches that compute and stand apart from the cards, these are
+/// phits without headers.
+fn entry_mbps(capabilities: &Capabilities) -> u64 {
+    const PHIT_BITS: u64 = PHIT_BYTES as u64 * 8;
+    let link_mbps = capabilities.timing.link_mbps.into();
+    match (capabilities.switch, capabilities.topology) {
+        (Some(SwitchUnits { phit_ps: phit_ps @ 1.., .. }), Topology::Switched(Shape::Fat { .. })) => {
+            (PHIT_BITS * 1_000_000).div_ceil(phit_ps.into()).max(link_mbps)
+        }
+        _ => link_mbps,
+    }
 }
 
 /// The time of `bytes` at `mbps`; 0 at an unknown rate.

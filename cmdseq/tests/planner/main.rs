@@ -11,6 +11,7 @@ mod refusals;
 mod relays;
 mod routed_collectives;
 mod scans;
+mod switches;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -12,7 +12,7 @@ use fpga_regs::feature_list::CHANNEL_GUID;
 use crate::channel::error::{Error, Result};
 use crate::deadline::Deadline;
 use crate::error::Error as CardError;
-use crate::sequencer::block::bus_error;
+use crate::sequencer::block::{STOP, bus_error};
 use crate::sequencer::listed::{Kind, ListedBlock, Unlisted};
 
 const KIND: Kind = Kind {
@@ -25,7 +25,7 @@ const KIND: Kind = Kind {
 /// Time limit for a block to accept commands after a reset.
 const READY: Duration = Duration::from_secs(1);
 /// Time limit for an end to leave host memory alone.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET: Duration = STOP;
 /// Largest slot and ring that the driver uses, whatever the card offers.
 const SLOT_BYTES_MAX: u32 = 4096;
 const SLOTS_MAX: u32 = 1 << 16;

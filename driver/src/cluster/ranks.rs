@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::ledger::state::State;
 use crate::ledger::token::Token;
 use crate::peers::Peers;
-use crate::queue::stopping::STOP;
 use crate::queue::{QueuePair, check};
+use crate::sequencer::block::STOP;
 
 /// Time for other ranks to end after one has failed: their own failures tell more than that they were aborted.
 const GRACE: Duration = Duration::from_millis(50);

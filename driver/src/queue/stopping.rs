@@ -11,9 +11,7 @@ use crate::error::{Error, Result};
 use crate::ledger::state::Poison;
 use crate::ledger::state::State;
 use crate::queue::QueuePair;
-
-/// How long an aborted sequencer may take to stop.
-pub(crate) const STOP: Duration = Duration::from_millis(100);
+use crate::sequencer::block::STOP;
 
 impl QueuePair {
     /// Whether only a reset can start the queue again.
@@ -21,7 +19,7 @@ impl QueuePair {
         matches!(self.ledger.poison(), Some(Poison::Reset(_)))
     }
 
-    /// Stops the sequencer, within 100 ms.
+    /// Stops the sequencer, within [`STOP`].
     pub(crate) fn stop(&mut self) -> State {
         let told = self.request_stop();
         self.await_stop(told, Deadline::after(STOP))

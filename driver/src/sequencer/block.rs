@@ -17,8 +17,8 @@ pub(crate) const ALL_ONES: u32 = u32::MAX;
 /// Time limit for a sequencer to accept commands after a reset: ten times what a function has to answer.
 const READY: Duration = Duration::from_secs(1);
 
-/// Time limit for a sequencer to stop.
-const QUIET: Duration = Duration::from_secs(1);
+/// Time limit for a sequencer to stop: its requests to host memory are answered first, which takes a busy host long.
+pub(crate) const STOP: Duration = Duration::from_secs(1);
 
 /// The block of one card. Clones reach the same registers.
 #[derive(Debug, Clone)]
@@ -108,7 +108,7 @@ impl Block {
         for number in 0..self.read_present(sequencer::QUEUES)?.min(sequencer::queue::MAX) {
             self.write(sequencer::queue::base(number) + sequencer::queue::ENABLE, 0)?;
         }
-        self.await_status("stop what its last user started", QUIET, |status| !status.contains(Status::BUSY)).map(drop)
+        self.await_status("stop what its last user started", STOP, |status| !status.contains(Status::BUSY)).map(drop)
     }
 
     /// Polls STATUS, once a millisecond, until it is as the sequencer is to be.
