@@ -121,11 +121,13 @@ impl Container {
             None => {
                 let group = self.open_group(request, is_first)?;
                 if has_iommu {
-                    adopt(&self.ask_iommu(address)?, is_first);
+                    let limits = self.ask_iommu(address)?;
                     // SAFETY: mappings in `lost` were not unmapped, so the domain still keeps their memory in place.
                     map_again(&mut state, |iova, mapping| unsafe {
                         ioctl::map_dma(&self.vfio, iova.0, mapping.bytes, mapping.start, mapping.direction)
                     })?;
+                    // Last: those of a group that is refused do not count.
+                    adopt(&limits, is_first);
                 }
                 state.groups.push(group);
                 state.groups.len() - 1
