@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use crate::exit::{Failure, Result};
-use crate::{input_file, left_over};
+use crate::{input_file, interrupt, left_over};
 
 /// An output, written to a temporary file in the same directory. Dropping it without [`commit`](Self::commit) leaves no file.
 pub(crate) struct AtomicFile {
@@ -37,7 +37,9 @@ impl AtomicFile {
             return Err(Failure::refused(format!("output {} is a directory: expected a file", path.display())));
         }
         if path.exists() && !path.is_file() {
-            let file = File::options().write(true).open(path).map_err(|error| failed(path, &error))?;
+            // A pipe that nobody reads is waited for.
+            let file = interrupt::ending_at_once(|| File::options().write(true).open(path));
+            let file = file.map_err(|error| failed(path, &error))?;
             return Ok(AtomicFile { path: path.into(), writer: BufWriter::new(file), temporary: None });
         }
         // Write the target of a symbolic link and keep the link.

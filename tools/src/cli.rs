@@ -15,7 +15,7 @@ mod watching;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand};
 use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
 
@@ -45,7 +45,7 @@ pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 80,
-    after_help = "Commands that open cards also have:\n      --board <FILE|NAME>  Use this board file, or board of this project, for all\n                           functions (docs/boards.md)\n      --board-dir <DIR>    Read board files in this directory [default:\n                           /etc/fpga/boards.d] [env: FPGACTL_BOARDS]\n      --stats-dir <DIR>    Publish counters of opened cards in this directory, or\n                           `none` (docs/stats.md) [default: /dev/shm] [env:\n                           FPGACTL_STATS_DIR]"
+    after_help = "Commands that open cards also have:\n      --board <FILE|NAME>  Use this board file, or board of this project, for\n                           all functions (docs/boards.md)\n      --board-dir <DIR>    Read board files in this directory [default:\n                           /etc/fpga/boards.d] [env: FPGACTL_BOARDS]\n      --stats-dir <DIR>    Publish counters of opened cards in this directory,\n                           or `none` (docs/stats.md) [default: /dev/shm]\n                           [env: FPGACTL_STATS_DIR]"
 )]
 pub(crate) struct Cli {
     /// Print one JSON object on stdout, and errors as JSON on stderr
@@ -87,6 +87,19 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The default cards of commands for Novo-G#.
+const ON_NOVO_G: &str = "Without --cards and without a bound card, it uses mock:novo-g:4x4x4.";
+
+/// In place of the global option, for the help of commands that refuse it.
+fn no_cards() -> Arg {
+    Arg::new("cards").long("cards").value_name("SELECTOR").hide(true)
+}
+
+/// As [`no_cards`], for --json.
+fn no_json() -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true)
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List cards with their driver and state; opens no card
@@ -117,8 +130,10 @@ pub(crate) enum Command {
     /// Measure latencies and bandwidths for --calibration; overwrites card memory
     Calibrate(Calibrate),
     /// Assemble a sequencer program (docs/seq.md)
+    #[command(arg = no_cards())]
     Asm(Asm),
     /// Disassemble; the output reassembles to identical bytes
+    #[command(arg = no_cards())]
     Disasm(Disasm),
     /// Verify a program and warn about valid but suspicious code
     Lint(Lint),
@@ -127,10 +142,13 @@ pub(crate) enum Command {
     /// Measure collectives over sizes, or a published system on mock cards
     Bench(Bench),
     /// Watch all cards in use on a terminal; opens no card
+    #[command(arg = no_cards(), arg = no_json())]
     Top(Top),
     /// Show the published counters of all cards in use; opens no card
+    #[command(arg = no_cards())]
     Stats(Stats),
-    /// Export the published counters in OpenMetrics text; opens no card
+    /// Export the published counters to Prometheus; opens no card
+    #[command(arg = no_cards())]
     Metrics(Metrics),
     /// Copy stdin at the host of one card to stdout at the host of another
     Pipe(Pipe),
@@ -151,9 +169,11 @@ pub(crate) enum Command {
         command: Route,
     },
     /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
+    #[command(arg = no_cards())]
     Tune(Tune),
     /// Transform a three-dimensional array on cards of Novo-G#
     /// (docs/novo-g.md)
+    #[command(after_help = ON_NOVO_G)]
     Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card
     Image {
@@ -168,8 +188,10 @@ pub(crate) enum Command {
         command: Mock,
     },
     /// Print the JSON Schema of an output of --json, or list all
+    #[command(arg = no_cards())]
     Schema(Schema),
     /// Print a completion script for a shell
+    #[command(arg = no_cards(), arg = no_json())]
     Completions {
         /// Shell to complete for
         shell: clap_complete::Shell,
@@ -192,15 +214,15 @@ pub(crate) struct Operation {
     /// Message size, such as 64, 64KiB, 64K (1K = 1KiB = 1024) or 1MiB: bytes
     /// from one rank to another; for broadcast, reduce, allreduce, scan and
     /// exscan the whole vector; for reduce_scatter the block of each rank
-    /// [default: size of --input, else 1MiB]
+    /// [default: 1MiB; of `coll --input`, the size of the file]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) bytes: Option<u64>,
 
     /// Block sizes of scatterv, gatherv, allgatherv and alltoallv, one for each
     /// rank, such as 1KiB,0,3KiB. For alltoallv, a row of sizes to send to each
     /// rank: one row for all ranks, or one row for each rank, separated by `/` or
-    /// `;` [default: for gatherv and allgatherv the size of each --input, else
-    /// --bytes for each block]
+    /// `;` [default: --bytes for each block; of gatherv and allgatherv with
+    /// `coll --input`, the size of each file]
     #[arg(long, value_name = "BYTES,..[/BYTES,..]", value_parser = counts, conflicts_with = "bytes")]
     pub(crate) counts: Option<Counts>,
 
@@ -223,7 +245,7 @@ pub(crate) struct Terms {
     #[arg(value_name = "OP", value_parser = collective_parser())]
     pub(crate) collective: Collective,
 
-    /// Element type [default: type of the input, else u8]
+    /// Element type [default: u8; of `coll --input`, the type of the file]
     #[arg(long, value_name = "TYPE", value_parser = element_parser())]
     pub(crate) dtype: Option<Element>,
 

@@ -56,6 +56,9 @@ pub(crate) struct Printed<'a> {
     group: &'a [u32],
     seed: Option<u64>,
     repeat: u32,
+    /// Whether all began together, as is predicted.
+    #[serde(skip)]
+    is_together: bool,
     extrapolated: bool,
     notes: Vec<String>,
     outputs: Vec<String>,
@@ -234,6 +237,8 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     Ok(Execution {
         start_delay_cycles,
         repeat: arguments.repeat,
+        // Barriers hold each other apart.
+        apart: plan.request.collective != Collective::Barrier,
         timeout: Duration::from_secs_f64(arguments.timeout),
         ..Execution::default()
     })
@@ -272,6 +277,12 @@ impl Work<'_> {
             Ok(())
         })?;
         bar.finish_and_clear();
+        // An empty output has no parts, and a file all the same: which files there are must not depend on the sizes.
+        let empty = collective::held_ranks_with_output(&self.plan, cards);
+        let empty = empty.into_iter().filter(|rank| self.plan.request.output_bytes(*rank) == 0).collect::<Vec<_>>();
+        for path in outputs(&self.plan, self.path, &empty) {
+            files.push(npy::create(&path, self.element, 0)?.finish()?);
+        }
         interrupt.check()?;
         Ok(files)
     }
@@ -325,6 +336,7 @@ fn printed<'a>(
         group: &plan.request.group,
         seed: arguments.input.is_empty().then_some(arguments.seed),
         repeat: arguments.repeat,
+        is_together: arguments.start_delay.iter().all(|us| *us == 0.0),
         extrapolated: cards.capabilities().extrapolated,
         notes: plan.notes.iter().cloned().chain(work.partial.clone()).collect(),
         outputs,
@@ -340,6 +352,7 @@ fn text(printed: &Printed<'_>) -> String {
         None => "bit for bit, input files".to_owned(),
     };
     let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let predicted = if printed.is_together { ", predicted" } else { "; predicted without delays:" };
     let mut rows = vec![
         row(
             "operation",
@@ -365,7 +378,7 @@ fn text(printed: &Printed<'_>) -> String {
         row("verified", checked),
         row("T1", format!("{:.3} us", printed.t1_us)),
         row("T2", format!("{:.3} us", printed.t2_us)),
-        row("arrival", format!("{:.3} us, predicted {:.3} us", printed.arrival_us, printed.predicted_us)),
+        row("arrival", format!("{:.3} us{predicted} {:.3} us", printed.arrival_us, printed.predicted_us)),
     ]);
     if let Some(bound) = printed.bound_us {
         rows.push(row("bound", format!("{bound:.3} us; arrival is {:.2} times that", printed.arrival_us / bound)));

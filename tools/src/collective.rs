@@ -10,15 +10,16 @@ use crate::check::Expectation;
 use crate::data::{CHUNK, Source};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::request;
 
 /// Largest skew after the two barriers before a measurement, including 5 ns of rounding. The paper measured less than
 /// 20 ns.
 const SKEW_MAX_US: f64 = 0.02;
 
-/// Returns the ranks with output.
+/// Returns the ranks that the collective gives an output, which may be empty.
 pub(crate) fn ranks_with_output(plan: &Plan) -> Vec<u32> {
-    let request = &plan.request;
-    (0..request.ranks()).filter(|rank| request.output_bytes(*rank) > 0).collect()
+    let one = request::with_blocks_of_one(&plan.request);
+    (0..one.ranks()).filter(|rank| one.output_bytes(*rank) > 0).collect()
 }
 
 /// Returns the ranks whose cards this process holds.

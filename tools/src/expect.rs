@@ -41,8 +41,14 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
         order: Order::Any,
         counts: Vec::new(),
     };
+    let mut keys = Vec::new();
     for part in parts {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("invalid part {part:?}: expected KEY=VALUE"))?;
+        if keys.contains(&key) {
+            return Err(format!("{key}= is given twice"));
+        }
+        keys.push(key);
+        check_effect(collective, key)?;
         let rank = || value.parse::<u32>().map_err(|error| format!("{key}: {error}"));
         match key {
             "input" => value.clone_into(&mut expect.input),
@@ -73,6 +79,17 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
         return Err(format!("{collective} needs bytes=SIZE, the message size as in `coll --bytes`"));
     }
     Ok(expect)
+}
+
+/// Refuses a key without effect, as the command line of `coll` does.
+fn check_effect(collective: Collective, key: &str) -> std::result::Result<(), String> {
+    let why = match key {
+        "root" if !collective.has_root() => "has no root",
+        "peer" if !matches!(collective, Collective::Send | Collective::Recv) => "has no peer; send and recv have one",
+        "op" | "order" if !collective.reduces() => "is not a reduction",
+        _ => return Ok(()),
+    };
+    Err(format!("{key}= has no effect: {collective} {why}"))
 }
 
 impl Expect {
@@ -196,7 +213,12 @@ mod tests {
             ("allgather", "needs bytes=SIZE"),
             ("allgather,bytes", "expected KEY=VALUE"),
             ("allgather,size=4", "unknown key \"size\""),
-            ("allgather,bytes=1,root=x", "root"),
+            ("broadcast,bytes=1,root=x", "root: invalid digit"),
+            ("allreduce,bytes=64KiB,bytes=32KiB", "bytes= is given twice"),
+            ("allreduce,bytes=1,root=3", "root= has no effect: allreduce has no root"),
+            ("broadcast,bytes=1,peer=1", "peer= has no effect: broadcast has no peer"),
+            ("allgather,bytes=1,op=max", "op= has no effect: allgather is not a reduction"),
+            ("allgather,bytes=1,order=rank", "order= has no effect: allgather is not a reduction"),
             ("allgather,bytes=1,counts=1/2", "has no counts"),
             ("allgatherv,bytes=4", "needs counts"),
         ] {

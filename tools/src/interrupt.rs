@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. They end the command at once, unless it asks for [`Interrupt`]: then the first ends it at the next safe
-//! point, the second at once. Commands that restore state ignore the second.
+//! Ctrl-C, SIGTERM, and the SIGHUP of a terminal that closes. They end the command at once, unless it asks for [`Interrupt`]:
+//! then the first ends it at the next safe point, the second at once. Commands that restore state ignore the second.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,22 +19,32 @@ use crate::left_over;
 const PAUSE: Duration = Duration::from_millis(50);
 /// What a signal does to a command that may have begun to write destinations.
 const UNDEFINED: &str = "interrupted; destinations are undefined";
+/// What it does to one that writes none.
+const PLAIN: &str = "interrupted";
 
 /// What the next signal does.
 #[derive(Debug)]
 enum Next {
     /// Ends the command at once, with this message.
     Ends(&'static str),
-    /// Asks the command to end at the next safe point.
-    Asks(Arc<AtomicBool>),
+    /// Asks the command to end at the next safe point; the one after ends it, with this message.
+    Asks(Arc<AtomicBool>, &'static str),
     /// Nothing: the command has handlers of its own.
     Nothing,
 }
 
-static NEXT: Mutex<Next> = Mutex::new(Next::Ends("interrupted"));
+static NEXT: Mutex<Next> = Mutex::new(Next::Ends(PLAIN));
 
 fn next() -> MutexGuard<'static, Next> {
     NEXT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does what may wait for another process. Meanwhile a signal ends the command at once: nothing has begun that it could undo.
+pub(crate) fn ending_at_once<T>(act: impl FnOnce() -> T) -> T {
+    let before = std::mem::replace(&mut *next(), Next::Ends(PLAIN));
+    let outcome = act();
+    *next() = before;
+    outcome
 }
 
 /// Leaves signals to handlers of the command.
@@ -44,14 +54,31 @@ pub(crate) fn leave_to_command() {
 
 /// Handles signals from now on, on a thread: a handler could neither remove files nor say why the command ends.
 pub(crate) fn start(as_json: bool) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(handler_error)?;
+    let mut signals = Signals::new(ending()).map_err(handler_error)?;
     let handle = move || {
-        for _ in signals.forever() {
-            handle(&mut next(), as_json);
+        let mut has_hung_up = false;
+        for signal in signals.forever() {
+            // Of a terminal that closes, both the kernel and the shell may tell: the second is no wish to end at once.
+            if signal != SIGHUP || !std::mem::replace(&mut has_hung_up, true) {
+                handle(&mut next(), as_json);
+            }
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(handle).map_err(Failure::no_thread)?;
     Ok(())
+}
+
+/// The signals that end a command: a hangup too, unless whoever started the command ignores it, as `nohup` does.
+fn ending() -> Vec<i32> {
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    hangup.into_iter().chain([SIGINT, SIGTERM]).collect()
+}
+
+/// Whether this process ignores `signal`, by the kernel's mask of ignored signals.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Does what a signal does. The command waits for `next` meanwhile, wherever it would change it.
@@ -62,9 +89,9 @@ fn handle(next: &mut Next, as_json: bool) {
             print(&Failure::new(Exit::Interrupted, *message).printed(as_json));
             signal_hook::low_level::exit(i32::from(Exit::Interrupted.code()));
         }
-        Next::Asks(flag) => {
+        Next::Asks(flag, message) => {
             flag.store(true, Ordering::SeqCst);
-            *next = Next::Ends(UNDEFINED);
+            *next = Next::Ends(message);
         }
         Next::Nothing => {}
     }
@@ -84,23 +111,32 @@ fn print(text: &str) {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     is_requested: Arc<AtomicBool>,
+    /// Whether the command only watches, and writes no destination.
+    is_watching: bool,
 }
 
 impl Interrupt {
     /// From now on the first signal only asks.
     pub(crate) fn listen() -> Result<Self> {
-        let interrupt = Interrupt::default();
-        *next() = Next::Asks(interrupt.flag());
-        // The thread sets the flag too, but perhaps after a system call that the signal interrupts.
-        interrupt.register(&[SIGINT, SIGTERM])?;
-        Ok(interrupt)
+        Interrupt::default().asked_first()
     }
 
-    /// Installs handlers for a command that changes the terminal: no signal ends the command at once, and a hangup of the
-    /// terminal ends it like Ctrl-C.
+    /// As [`listen`](Self::listen), for a command that writes no destination.
+    pub(crate) fn listen_watching() -> Result<Self> {
+        Interrupt { is_watching: true, ..Interrupt::default() }.asked_first()
+    }
+
+    fn asked_first(self) -> Result<Self> {
+        *next() = self.asks();
+        // The thread sets the flag too, but perhaps after a system call that the signal interrupts.
+        self.register()?;
+        Ok(self)
+    }
+
+    /// Installs handlers for a command that changes the terminal: no signal ends the command at once.
     pub(crate) fn listen_on_terminal() -> Result<Self> {
-        let interrupt = Interrupt::default();
-        interrupt.register(&[SIGINT, SIGTERM, SIGHUP])?;
+        let interrupt = Interrupt { is_watching: true, ..Interrupt::default() };
+        interrupt.register()?;
         leave_to_command();
         Ok(interrupt)
     }
@@ -109,8 +145,8 @@ impl Interrupt {
     /// once, and a hangup of the terminal is ignored.
     pub(crate) fn listen_until_restored() -> Result<Self> {
         let interrupt = Interrupt::default();
-        interrupt.register(&[SIGINT, SIGTERM])?;
-        flag::register(SIGHUP, Arc::default()).map_err(handler_error)?;
+        // The thread takes a hangup, and does nothing.
+        interrupt.register_signals(&[SIGINT, SIGTERM])?;
         leave_to_command();
         Ok(interrupt)
     }
@@ -120,7 +156,20 @@ impl Interrupt {
         Arc::clone(&self.is_requested)
     }
 
-    fn register(&self, signals: &[i32]) -> Result<()> {
+    /// What the next signal does, as long as none has come.
+    fn asks(&self) -> Next {
+        Next::Asks(self.flag(), self.message())
+    }
+
+    fn message(&self) -> &'static str {
+        if self.is_watching { PLAIN } else { UNDEFINED }
+    }
+
+    fn register(&self) -> Result<()> {
+        self.register_signals(&ending())
+    }
+
+    fn register_signals(&self, signals: &[i32]) -> Result<()> {
         let one = |signal: &i32| flag::register(*signal, self.flag()).map(drop).map_err(handler_error);
         signals.iter().try_for_each(one)
     }
@@ -128,7 +177,7 @@ impl Interrupt {
     /// Fails after a signal.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_requested.load(Ordering::Relaxed) {
-            return Err(Failure::new(Exit::Interrupted, UNDEFINED));
+            return Err(Failure::new(Exit::Interrupted, self.message()));
         }
         Ok(())
     }
@@ -152,13 +201,13 @@ impl Interrupt {
         {
             let mut next = next();
             self.check()?;
-            *next = Next::Ends(UNDEFINED);
+            *next = Next::Ends(self.message());
         }
         let result = wait();
         let mut next = next();
         // Asked already while another thread waited, the command ends with the next signal.
         if self.check().is_ok() {
-            *next = Next::Asks(self.flag());
+            *next = self.asks();
         }
         Ok(result)
     }

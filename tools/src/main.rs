@@ -79,7 +79,9 @@ use cli::{Channel, Cli, Command, Image, Mock};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let parsed = without_empty(Cli::command())
+        .try_get_matches()
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) if error.use_stderr() && wants_json() => {
@@ -103,6 +105,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => doctor::with_fix(&cli, failure).report(cli.json),
     }
+}
+
+/// Lets an empty variable of the environment count as unset. clap would take it for a value.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let with_value = |arg: clap::Arg| {
+        let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+        if is_empty { arg.env(None::<&'static str>) } else { arg }
+    };
+    command.mut_args(with_value).mut_subcommands(without_empty)
 }
 
 /// Whether a command line that clap refuses has `--json`. Words after `--` are no options.

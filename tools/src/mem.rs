@@ -78,6 +78,24 @@ impl Memory {
         }
     }
 
+    /// Refuses a range that ends outside of the memory, before any of it is written.
+    fn check(&mut self, address: u64, bytes: u64) -> Result<()> {
+        let last = match bytes {
+            0 => address,
+            _ => address
+                .checked_add(bytes - 1)
+                .filter(|last| *last < u64::MAX)
+                .ok_or_else(|| Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")))?,
+        };
+        match self {
+            Memory::Card(card) => card.check_range(address, bytes)?,
+            // An engine does not say how much memory there is.
+            Memory::Engine(engine) if bytes > 0 => engine.read(last, &mut [0]).map_err(Error::from)?,
+            Memory::Engine(_) => {}
+        }
+        Ok(())
+    }
+
     /// Returns whether the card says that it is a model; `None` if it says nothing.
     fn is_mock(&self) -> Option<bool> {
         match self {
@@ -136,15 +154,13 @@ impl<'a> Work<'a> {
 
     /// Does it, a chunk at a time. Returns the bytes to print.
     fn run(&mut self, memory: &mut Memory, (address, bytes): (u64, u64), interrupt: &Interrupt) -> Result<Vec<u8>> {
+        memory.check(address, bytes)?;
         let mut printed = Vec::new();
         let mut at = 0;
         while at < bytes {
             interrupt.check()?;
             let mut data = vec![0; CHUNK.min(bytes - at) as usize];
-            let place = address.checked_add(at).filter(|place| place.checked_add(data.len() as u64).is_some());
-            let Some(place) = place else {
-                return Err(Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")));
-            };
+            let place = address + at;
             match self {
                 Work::Print => {
                     memory.read(place, &mut data)?;

@@ -66,6 +66,15 @@ impl Element {
         self.0.2
     }
 
+    /// Refuses a size that is not a whole number of elements.
+    pub(crate) fn check_size(self, bytes: u64) -> Result<()> {
+        let (size, name) = (self.bytes(), self.name());
+        if bytes.is_multiple_of(size) {
+            return Ok(());
+        }
+        Err(Failure::refused(format!("invalid size {bytes} B: expected a multiple of {size} B, the size of {name}")))
+    }
+
     /// Whether both types have the same type string in NumPy.
     pub(crate) fn has_type_string_of(self, other: Element) -> bool {
         self.0.1 == other.0.1
@@ -148,8 +157,9 @@ impl Input {
     }
 }
 
-/// Creates a file for `bytes` of data and writes the header.
+/// Creates a file for `bytes` of data, a whole number of elements, and writes the header.
 pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<AtomicFile> {
+    element.check_size(bytes).map_err(|failure| failure.about(&path.display().to_string()))?;
     let mut file = AtomicFile::create(path)?;
     let shape = [bytes / element.bytes()];
     let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
@@ -180,5 +190,14 @@ mod tests {
         assert_eq!(path_of_rank(Path::new("a/out.npy"), 3, true), Path::new("a/out-3.npy"));
         assert_eq!(path_of_rank(Path::new("out"), 0, true), Path::new("out-0"));
         assert_eq!(path_of_rank(Path::new("out.npy"), 3, false), Path::new("out.npy"));
+    }
+
+    #[test]
+    fn an_array_has_whole_elements() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.npy");
+        let refused = create(&path, Element::named("f32").unwrap(), 6).err().unwrap();
+        assert!(refused.message().ends_with("invalid size 6 B: expected a multiple of 4 B, the size of f32"));
+        create(&path, Element::named("f32").unwrap(), 0).unwrap();
     }
 }

@@ -41,17 +41,22 @@ pub(crate) fn failed(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("stdout: {error}"))
 }
 
+/// Returns how many columns of a terminal `text` takes: wide characters take two.
+pub(crate) fn width(text: &str) -> usize {
+    ratatui::text::Span::raw(text).width()
+}
+
 /// Formats a table; each column is as wide as its widest cell.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widest =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(widest).collect();
     let line = |row: &Vec<String>| {
         // Format widths are limited to 65535.
-        let padding = |cell: &String, width: &usize| " ".repeat(width - cell.chars().count() + 2);
-        let cells: String = row.iter().zip(&widths).map(|(cell, width)| cell.clone() + &padding(cell, width)).collect();
+        let padding = |cell: &String, widest: &usize| " ".repeat(widest - width(cell) + 2);
+        let cells: String =
+            row.iter().zip(&widths).map(|(cell, widest)| cell.clone() + &padding(cell, widest)).collect();
         cells.trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
@@ -63,6 +68,8 @@ mod tests {
     fn columns_line_up() {
         let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
         assert_eq!(super::table(&[row(["a", "bc"]), row(["def", ""])]), "a    bc\ndef\n");
+        // A wide character takes two columns.
+        assert_eq!(super::table(&[row(["卡片", "bc"]), row(["def", "g"])]), "卡片  bc\ndef   g\n");
         let wide = "x".repeat(1 << 17);
         assert_eq!(super::table(&[row(["a", &wide]), row([&wide, ""])]).len(), 2 * (1 << 17) + 1 + (1 << 17) + 3);
     }

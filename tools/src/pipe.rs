@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,25 @@ use crate::sampler::Sampler;
 
 /// Longest wait between two checks for a signal.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long an end that a signal ended may take to tell the other.
+/// How long an end that fails waits for the other before it tells it.
 const CLOSE: Duration = Duration::from_secs(1);
+/// Longest wait for what needs no other process: the other end in this one, and the reader's card.
+const HERE: Duration = Duration::from_secs(30);
 
 /// One end, at this host.
 struct End<'a> {
     card: Card,
     pipe: Pipe,
+    waits: Waits<'a>,
+}
+
+/// What ends the waits of an end.
+#[derive(Clone, Copy)]
+struct Waits<'a> {
     limit: Option<Duration>,
     interrupt: &'a Interrupt,
+    /// Why the first of both ends has failed, if both are in this process.
+    first: Option<&'a OnceLock<Failure>>,
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
@@ -43,7 +54,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let pipe = Pipe { writer, reader, address: arguments.address, key: arguments.key };
     let (mut from, mut to) = (None, None);
     for card in cards {
-        let end = End { pipe, limit, interrupt: &interrupt, card };
+        let end = End { pipe, waits: Waits { limit, interrupt: &interrupt, first: None }, card };
         match end.card.node() {
             node if node == writer && from.is_none() => from = Some(end),
             node if node == reader && to.is_none() => to = Some(end),
@@ -51,14 +62,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
         }
     }
     match (from, to) {
-        (Some(from), Some(to)) => thread::scope(|scope| {
-            let writing = thread::Builder::new().spawn_scoped(scope, || from.write());
-            let writing = writing.map_err(Failure::no_thread)?;
-            let read = to.read();
-            // A reader that fails breaks the pipe: its reason comes first.
-            let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            read.and(written)
-        }),
+        (Some(from), Some(to)) => both(from, to),
         (Some(from), None) => from.write(),
         (None, Some(to)) => to.read(),
         (None, None) => Err(Failure::refused(format!(
@@ -68,94 +72,127 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     }
 }
 
-impl End<'_> {
-    fn most(&self) -> Duration {
-        self.limit.unwrap_or(Duration::MAX)
+/// Runs both ends. If one fails the other ends too, and the first failure is the command's.
+fn both(from: End<'_>, to: End<'_>) -> Result<()> {
+    let first = OnceLock::new();
+    let [from, to] = [from, to].map(|end| End { waits: Waits { first: Some(&first), ..end.waits }, ..end });
+    let outcome = thread::scope(|scope| {
+        let writing = thread::Builder::new().spawn_scoped(scope, || from.write());
+        let writing = writing.map_err(Failure::no_thread)?;
+        let read = to.read();
+        writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(read)
+    });
+    match first.get() {
+        Some(failure) => Err(failure.clone()),
+        None => outcome,
+    }
+}
+
+impl Waits<'_> {
+    /// How long the other end may take to open.
+    fn until_open(&self) -> Duration {
+        let most = self.limit.unwrap_or(Duration::MAX);
+        if self.first.is_some() { most.min(HERE) } else { most }
     }
 
+    /// Fails after a signal, and once the other end has failed.
+    fn check(&self) -> Result<()> {
+        self.interrupt.check()?;
+        match self.first.and_then(OnceLock::get) {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a failure, before the other end can fail because of it.
+    fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        if let (Err(failure), Some(first)) = (&outcome, self.first) {
+            // Only the first is kept.
+            let _ = first.set(failure.clone());
+        }
+        outcome
+    }
+}
+
+impl End<'_> {
     /// Copies stdin to the pipe.
     fn write(self) -> Result<()> {
-        let (most, limit, interrupt) = (self.most(), self.limit, self.interrupt);
-        let mut writer = interrupt.end_at_once_during(|| PipeWriter::open(self.card, self.pipe, most))??;
+        let End { card, pipe, waits } = self;
+        let open = || PipeWriter::open(card, pipe, waits.until_open()).map_err(Failure::from);
+        let mut writer = waits.note(waits.interrupt.end_at_once_during(open).and_then(|opened| opened))?;
         writer.set_timeout(SLICE);
-        let mut buffer = vec![0; PIPE_BUF];
-        let outcome = loop {
-            let bytes = match next_of_stdin(&mut buffer, interrupt) {
-                Ok(0) => break Ok(()),
-                Ok(bytes) => bytes,
-                Err(failure) => break Err(failure),
-            };
-            let mut rest = &buffer[..bytes];
-            let mut write = || {
-                let written = writer.write(rest)?;
-                rest = &rest[written..];
-                Ok(rest.is_empty())
-            };
-            if let Err(failure) = until_done(limit, interrupt, &mut write) {
-                break Err(failure);
-            }
-        };
-        match outcome {
-            Ok(()) => {
-                writer.set_timeout(most);
-                interrupt.end_at_once_during(|| writer.close())??;
-                Ok(())
-            }
-            Err(failure) => {
-                // The reader gets the end of the file, if there is still room for it.
-                writer.set_timeout(CLOSE);
-                let _ = writer.close();
-                Err(failure)
-            }
-        }
+        let outcome = waits.note(copy_in(&mut writer, waits));
+        // What has left needs only the cards. What an end that fails has not sent by then is lost, and the reader learns of it.
+        writer.set_timeout(if outcome.is_ok() { HERE } else { CLOSE });
+        let closed = writer.close().map_err(Failure::from);
+        outcome.and(waits.note(closed.map(drop)))
     }
 
     /// Copies the pipe to stdout.
     fn read(self) -> Result<()> {
-        let (most, limit, interrupt) = (self.most(), self.limit, self.interrupt);
-        let mut reader = interrupt.end_at_once_during(|| PipeReader::open(self.card, self.pipe, most))??;
+        let End { card, pipe, waits } = self;
+        let open = || PipeReader::open(card, pipe, waits.until_open()).map_err(Failure::from);
+        let mut reader = waits.note(waits.interrupt.end_at_once_during(open).and_then(|opened| opened))?;
         reader.set_timeout(SLICE);
-        let mut buffer = vec![0; PIPE_BUF];
-        let mut stdout = io::stdout().lock();
-        let outcome = loop {
-            let mut bytes = 0;
-            let mut read = || {
-                bytes = reader.read(&mut buffer)?;
-                Ok(true)
-            };
-            if let Err(failure) = until_done(limit, interrupt, &mut read) {
-                break Err(failure);
-            }
-            if bytes == 0 {
-                break Ok(());
-            }
-            match stdout.write_all(&buffer[..bytes]).and_then(|()| stdout.flush()) {
-                // As with any pipe, who reads the output has had enough.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => break Ok(()),
-                Err(error) => break Err(Failure::new(Exit::Failed, format!("stdout: {error}"))),
-                Ok(()) => {}
-            }
-        };
+        let outcome = waits.note(copy_out(&mut reader, waits));
         let closed = reader.close().map_err(Failure::from);
-        outcome.and(closed.map(drop))
+        outcome.and(waits.note(closed.map(drop)))
     }
 }
 
-/// Repeats `step`, which waits for at most [`SLICE`], until it is done, the time is up, or a signal came.
-fn until_done(
-    limit: Option<Duration>,
-    interrupt: &Interrupt,
-    step: &mut dyn FnMut() -> std::result::Result<bool, PipeError>,
-) -> Result<()> {
+/// Copies stdin to `writer`, until the reader's card has everything.
+fn copy_in(writer: &mut PipeWriter, waits: Waits<'_>) -> Result<()> {
+    let mut buffer = vec![0; PIPE_BUF];
+    loop {
+        let bytes = next_of_stdin(&mut buffer, waits)?;
+        if bytes == 0 {
+            let mut flush = || writer.flush().map(|()| true);
+            return until_done(waits, &mut flush);
+        }
+        let mut rest = &buffer[..bytes];
+        let mut write = || {
+            let written = writer.write(rest)?;
+            rest = &rest[written..];
+            Ok(rest.is_empty())
+        };
+        until_done(waits, &mut write)?;
+    }
+}
+
+/// Copies what comes out of `reader` to stdout, until the end of the file.
+fn copy_out(reader: &mut PipeReader, waits: Waits<'_>) -> Result<()> {
+    let mut buffer = vec![0; PIPE_BUF];
+    let mut stdout = io::stdout().lock();
+    loop {
+        let mut bytes = 0;
+        let mut read = || {
+            bytes = reader.read(&mut buffer)?;
+            Ok(true)
+        };
+        until_done(waits, &mut read)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        match stdout.write_all(&buffer[..bytes]).and_then(|()| stdout.flush()) {
+            // As with any pipe, who reads the output has had enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(Failure::new(Exit::Failed, format!("stdout: {error}"))),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Repeats `step`, which waits for at most [`SLICE`], until it is done, the time is up, or [`Waits::check`] fails.
+fn until_done(waits: Waits<'_>, step: &mut dyn FnMut() -> std::result::Result<bool, PipeError>) -> Result<()> {
     let start = Instant::now();
     loop {
         match step() {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(PipeError::TimedOut { what, gone, .. }) => {
-                interrupt.check()?;
+                waits.check()?;
                 let waited = start.elapsed();
-                if limit.is_some_and(|limit| waited >= limit) {
+                if waits.limit.is_some_and(|limit| waited >= limit) {
                     return Err(PipeError::TimedOut { what, waited, gone }.into());
                 }
             }
@@ -165,13 +202,13 @@ fn until_done(
 }
 
 /// Reads from stdin, as soon as there is something; 0 bytes are its end.
-fn next_of_stdin(buffer: &mut [u8], interrupt: &Interrupt) -> Result<usize> {
+fn next_of_stdin(buffer: &mut [u8], waits: Waits<'_>) -> Result<usize> {
     let stdin = io::stdin();
     // Without a buffer: what is in a buffer, poll does not see.
     let read = |buffer: &mut [u8]| nix::unistd::read(stdin.as_fd(), buffer);
     let failed = |error: io::Error| Failure::new(Exit::Failed, format!("stdin: {error}"));
     loop {
-        interrupt.check()?;
+        waits.check()?;
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::from(SLICE.as_millis() as u16)) {
             Ok(0) | Err(Errno::EINTR) => {}

@@ -9,14 +9,20 @@ use crate::exit::{Failure, Result};
 use crate::npy::{Element, Input};
 
 /// Message size without `--bytes` and `--input`.
-const DEFAULT_BYTES: u64 = 1 << 20;
+const fn default_bytes(collective: Collective) -> u64 {
+    match collective {
+        Collective::Barrier => 0,
+        _ => 1 << 20,
+    }
+}
 
 /// Returns the request, for the cards on `nodes` unless `--group` selects some; the others may relay unless `--relays` selects
 /// some. Checks that need the fabric are left to
 /// the planner.
 pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
     let collective = arguments.terms.collective;
-    let combine = combine(arguments, inputs.first().map(|input| input.element))?;
+    let of_inputs = inputs.first().map(|input| input.element);
+    let combine = combine(arguments, of_inputs)?;
     let relays = arguments.terms.relays.as_ref().map_or_else(|| nodes.clone(), |relays| relays.0.clone());
     let group = arguments.group.clone().unwrap_or(nodes);
     let last = u32::try_from(group.len().saturating_sub(1)).unwrap_or(u32::MAX);
@@ -28,7 +34,7 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
         eager_limit: arguments.terms.eager_limit,
         order: arguments.terms.order,
         relays: Some(relays),
-        ..Request::new(collective, group, arguments.bytes.unwrap_or(DEFAULT_BYTES))
+        ..Request::new(collective, group, arguments.bytes.unwrap_or(default_bytes(collective)))
     };
     if collective.has_counts() || arguments.counts.is_some() {
         request.counts = counts(&request, arguments.counts.as_ref(), arguments.bytes, inputs)?;
@@ -36,7 +42,9 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
     } else if let (None, Some(first)) = (arguments.bytes, inputs.first()) {
         request.bytes = bytes_of_input(&request, first)?;
     }
-    check_elements(&request, arguments.terms.dtype)?;
+    if let Some(element) = arguments.terms.dtype.or(of_inputs) {
+        request.counts.iter().chain([&request.bytes]).try_for_each(|bytes| element.check_size(*bytes))?;
+    }
     Ok(request)
 }
 
@@ -112,23 +120,15 @@ fn bytes_of_input(request: &Request, input: &Input) -> Result<u64> {
     Ok(input.bytes() / blocks)
 }
 
-/// Returns the number of blocks in each rank's input.
-fn blocks_of_ranks(request: &Request) -> impl Iterator<Item = (u32, u64)> + use<> {
-    let one = Request { bytes: 1, counts: vec![1; request.counts.len()], ..request.clone() };
-    (0..request.ranks()).map(move |rank| (rank, one.input_bytes(rank)))
+/// Returns the request with blocks of 1 B, which shows the ranks with input or output even if the request's blocks are empty.
+pub(crate) fn with_blocks_of_one(request: &Request) -> Request {
+    Request { bytes: 1, counts: vec![1; request.counts.len()], ..request.clone() }
 }
 
-fn check_elements(request: &Request, element: Option<Element>) -> Result<()> {
-    let Some(element) = element else { return Ok(()) };
-    let mut sizes = request.counts.iter().copied().chain([request.bytes]);
-    match sizes.find(|bytes| !bytes.is_multiple_of(element.bytes())) {
-        Some(bytes) => Err(Failure::refused(format!(
-            "invalid size {bytes} B: expected a multiple of {} B, the size of {}",
-            element.bytes(),
-            element.name()
-        ))),
-        None => Ok(()),
-    }
+/// Returns the number of blocks in each rank's input.
+fn blocks_of_ranks(request: &Request) -> impl Iterator<Item = (u32, u64)> + use<> {
+    let one = with_blocks_of_one(request);
+    (0..request.ranks()).map(move |rank| (rank, one.input_bytes(rank)))
 }
 
 /// Assigns the input files to the ranks with input, and refuses files of the wrong type or size.

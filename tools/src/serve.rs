@@ -40,7 +40,7 @@ type Work<'w> = dyn FnOnce(&[PathBuf], &dyn Fn() -> Result<()>) -> Result<()> + 
 /// exit code.
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     if let Some(directory) = &arguments.socket_dir {
-        let interrupt = Interrupt::listen()?;
+        let interrupt = Interrupt::listen_watching()?;
         let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
         return serve_selected(
             arguments,
@@ -71,9 +71,21 @@ pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     std::process::exit(code);
 }
 
+/// Refuses a directory whose sockets no selector can name: a comma separates selectors, which are UTF-8.
+fn check_selectable(directory: &Path) -> Result<()> {
+    let why = match directory.to_str() {
+        Some(path) if !path.contains(',') => return Ok(()),
+        Some(_) => "a comma separates selectors",
+        None => "selectors are UTF-8",
+    };
+    let message = format!("no selector can name sockets in {}: {why}", directory.display());
+    Err(Failure::new(Exit::Refused, message))
+}
+
 /// Serves the functions that `arguments` select while `work` runs.
 fn serve_selected(arguments: &Serve, directory: &Path, check: &Check<'_>, work: Box<Work<'_>>) -> Result<()> {
     let selector = Selector::parse(&arguments.fabric)?;
+    check_selectable(directory)?;
     let alone = if arguments.channels { Some(selector.channel_endpoints()?) } else { selector.cards_without_fabric() };
     if let Some(cards) = alone {
         if arguments.memory.is_some() {

@@ -117,7 +117,7 @@ pub(crate) fn binary(path: &Path) -> Result<Assembly> {
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 
-/// Loads a program: a source if named `*.seq`, else a binary. Also returns the files that were read.
+/// Loads a program of all ranks: a source if named `*.seq`, else a binary. Also returns the files that were read.
 pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Result<(Loaded, Vec<PathBuf>)> {
     if path.extension() == Some(OsStr::new("seq")) {
         let source = Source::open(path, root)?;
@@ -125,6 +125,14 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
         return Ok((Loaded::Source(Box::new(assembled)), source.files()));
     }
     let assembly = binary(path)?;
+    if assembly.programs.len() != assembly.ranks as usize {
+        let held = match &*assembly.programs {
+            [only] => format!("rank {}", only.rank),
+            some => format!("{} ranks", some.len()),
+        };
+        let message = format!("holds only {held} of {}: assemble it without --rank", assembly.ranks);
+        return Err(Failure::refused(message).about(&path.display().to_string()));
+    }
     let raw_host = |program: &asm::RankProgram| Some((program.rank, program.raw_host()?));
     if let Some((rank, instruction)) = assembly.programs.iter().find_map(raw_host)
         && !options.raw_host

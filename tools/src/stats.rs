@@ -137,7 +137,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
             output::write(text.as_bytes())
         };
     }
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen_watching()?;
     let (mut before, mut next) = (Before::default(), Instant::now());
     loop {
         let found = read(cli, &arguments.files)?;

@@ -264,7 +264,9 @@ fn cards_of_the_configuration_are_bound() {
     let (lines, status) = bound_by(config, "false");
     assert_eq!((lines.len(), status), (3, Some(1)));
     // What is not there and what is nonsense is told too.
-    assert_eq!(bound_by("10ee:9999\n", "true").0, [""; 0]);
+    assert_eq!(bound_by("10ee:9999\n", "true"), (Vec::new(), Some(1)));
+    // The functions of a line are bound together, or none is.
+    assert_eq!(bound_by("0000:3b:00.0 10ee:9999\n5e:00.0", "true"), (vec!["bind 0000:5e:00.0".to_owned()], Some(1)));
     assert_eq!(bound_by("card\n0000:3b:00.0\n", "true"), (vec!["bind 0000:3b:00.0".to_owned()], Some(1)));
     let example = fs::read_to_string(source().join("bind.conf")).unwrap();
     assert_eq!(bound_by(&example, "false"), (Vec::new(), Some(0)));

@@ -192,8 +192,8 @@ impl Instruction {
 
     /// Stores the `ranges` ranges at IOVA `table` in table slot `slot`.
     pub const fn table(slot: u16, table: u64, ranges: u64) -> Self {
-        let source = Operand::host(table);
-        let instruction = Instruction::moving(Operation::Table, source, Operand::card(0), ranges * 16);
+        let (source, bytes) = (Operand::host(table), ranges.saturating_mul(16));
+        let instruction = Instruction::moving(Operation::Table, source, Operand::card(0), bytes);
         Instruction { extent: slot as u64, ..instruction }
     }
 
@@ -235,13 +235,13 @@ impl Instruction {
 
     /// Defines `communicator` as the `ranks` nodes listed (u16, little-endian) at IOVA `table`.
     pub const fn group(communicator: u16, table: u64, ranks: u64) -> Self {
-        let members = Operand::host(table);
-        Instruction { communicator, ..Instruction::moving(Operation::Group, members, Operand::card(0), ranks * 2) }
+        let (members, bytes) = (Operand::host(table), ranks.saturating_mul(2));
+        Instruction { communicator, ..Instruction::moving(Operation::Group, members, Operand::card(0), bytes) }
     }
 
     /// Stores `words` instructions at IOVA `program` in slot `slot`.
     pub const fn store(slot: u64, program: u64, words: u64) -> Self {
-        let bytes = words * BYTES as u64;
+        let bytes = words.saturating_mul(BYTES as u64);
         Instruction {
             extent: slot,
             ..Instruction::moving(Operation::Store, Operand::host(program), Operand::card(0), bytes)

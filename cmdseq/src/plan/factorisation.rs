@@ -5,7 +5,7 @@ use super::grid::{COLUMN, Grid, ROW};
 use crate::Capabilities;
 use crate::program::Communicator;
 use crate::refusal::Refusal;
-use crate::request::Request;
+use crate::request::{Algorithm, Request};
 
 /// One dimension of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +32,14 @@ pub(super) struct Factorisation {
 }
 
 impl Factorisation {
-    /// One dimension if all ranks are linked, else the rows and the columns of a Dragonfly.
+    /// The dimensions of multipath: one if all ranks are linked, else the rows and the columns of a Dragonfly.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         if capabilities.topology.all_reach(&request.group, capabilities.nodes) {
             let Draft { communicator, communicators, .. } = Draft::on_one_communicator(request, capabilities);
             let all = Dimension { communicator, size: request.ranks(), stride: 1 };
             return Ok(Factorisation { dimensions: vec![all], communicators });
         }
-        let grid = Grid::of(request, capabilities)?;
+        let grid = Grid::needed_by(Algorithm::Multipath, request, capabilities)?;
         Ok(Factorisation { dimensions: vec![grid.row(), grid.column()], communicators: grid.communicators(request) })
     }
 }

@@ -77,7 +77,7 @@ impl FoldOrder {
         // Cards of a torus all reach each other, and are rows and columns to the two-level algorithm all the same.
         let row = match algorithm {
             Algorithm::TwoLevel => Grid::of(request, capabilities).map(|grid| grid.size),
-            _ => Factorisation::of(request, capabilities).map(|factors| factors.dimensions[0].size),
+            _ => Factorisation::of(request, capabilities).ok().map(|factors| factors.dimensions[0].size),
         };
         let row = row.unwrap_or(ranks);
         let lanes = match collective {

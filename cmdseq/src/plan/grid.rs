@@ -2,7 +2,7 @@
 
 use crate::program::Communicator;
 use crate::refusal::Refusal;
-use crate::request::Request;
+use crate::request::{Algorithm, Request};
 use crate::{Capabilities, Topology};
 
 /// Id of the communicator of a card's row: one for each row, with disjoint members.
@@ -22,33 +22,55 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Refuses a group that is no grid.
-    pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
-        let refuse = |cause: &str| Err(Refusal::general(cause.to_owned()));
-        if matches!(capabilities.topology, Topology::Switched(_)) {
-            return refuse("two-level is for a Dragonfly or a torus of two dimensions: use direct");
-        }
-        if capabilities.topology == Topology::FullyConnected {
-            return refuse("two-level is for a Dragonfly or a torus: these cards are fully connected");
-        }
+    /// The grid of a group; `None` if it is none.
+    pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Option<Self> {
+        Grid::found(request, capabilities).ok()
+    }
+
+    /// Refuses a group that is no grid, for an algorithm that needs one.
+    pub(super) fn needed_by(
+        algorithm: Algorithm,
+        request: &Request,
+        capabilities: &Capabilities,
+    ) -> Result<Self, Refusal> {
+        let subject = match algorithm {
+            // Its trees need no grid.
+            Algorithm::Lanes => format!("{algorithm} of {}", request.collective),
+            _ => algorithm.to_string(),
+        };
+        Grid::found(request, capabilities).map_err(|why| Refusal::general(format!("{subject} {why}")))
+    }
+
+    /// The grid of a group, or what its algorithm needs instead.
+    fn found(request: &Request, capabilities: &Capabilities) -> Result<Self, &'static str> {
+        let one_line = match capabilities.topology {
+            Topology::Switched(_) => return Err("is for a Dragonfly or a torus of two dimensions: use direct"),
+            Topology::FullyConnected => {
+                return Err("is for a Dragonfly or a torus: these cards are fully connected");
+            }
+            Topology::Dragonfly { .. } => {
+                "needs two rows and two columns or more: these cards are fully connected, so use direct"
+            }
+            Topology::Torus { .. } => {
+                "needs two rows and two columns or more: these cards are on one ring, so use direct"
+            }
+        };
         let places = request.group.iter().map_while(|node| capabilities.topology.place(*node, capabilities.nodes));
         let places: Vec<(u32, u32)> = places.collect();
         let size = places.iter().take_while(|place| place.0 == places[0].0).count();
         if size == 0 || places.len() != request.group.len() {
-            return refuse("two-level needs a card in each group");
+            return Err("needs a card in each group");
         }
         let is_like_the_first = |row: &[(u32, u32)]| {
             let same = |(place, like): (&(u32, u32), &(u32, u32))| place.0 == row[0].0 && place.1 == like.1;
             row.len() == size && row.iter().zip(&places).all(same)
         };
         if !places.chunks(size).all(is_like_the_first) {
-            return refuse("two-level needs a grid: row by row the same columns, in the same order");
+            return Err("needs a grid: row by row the same columns, in the same order");
         }
         let groups = places.len() / size;
         if groups < 2 || size < 2 {
-            return refuse(
-                "two-level needs two rows and two columns or more: these cards are fully connected, so use direct",
-            );
+            return Err(one_line);
         }
         Ok(Grid { groups: groups as u32, size: size as u32 })
     }

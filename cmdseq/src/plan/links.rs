@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::outcome::SharedLinks;
 use crate::matching::{Job, Recent};
-use crate::switch::{Call, Model, Parameters};
+use crate::switch::{Call, each_hop};
 use crate::{Capabilities, Hop, Topology};
 
 /// Returns the bytes over the busiest link in one direction, and what is shared of links between routers.
@@ -34,19 +34,19 @@ pub(super) fn used(job: Job<'_>) -> (u64, Option<SharedLinks>) {
             }
         });
     }
-    for (link, bytes) in switched(job) {
+    each_switched(job, |hop, bytes| {
+        let link = place(hop);
         sent[link] = sent[link].saturating_add(bytes);
-    }
+    });
     let farthest = pairs.iter().map(|(from, to)| topology.hops(*from, *to, nodes)).max().unwrap_or(0);
     let shared = SharedLinks { farthest, pairs: passing.into_iter().max().unwrap_or(0) };
     // What switches compute goes from switch to switch.
     (sent.into_iter().max().unwrap_or(0), Some(shared).filter(|_| !pairs.is_empty()))
 }
 
-/// Returns the bytes over each link of what switches compute.
-fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
-    let Topology::Switched(shape) = job.capabilities.topology else { return Vec::new() };
-    let mut all = Vec::new();
+/// Tells links and bytes of what switches compute.
+fn each_switched(job: Job<'_>, mut tell: impl FnMut(Hop, u64)) {
+    let Topology::Switched(shape) = job.capabilities.topology else { return };
     for (rank, program) in job.programs.iter().enumerate() {
         for instruction in &program.instructions {
             // Each of a communicator once.
@@ -55,17 +55,12 @@ fn switched(job: Job<'_>) -> Vec<(usize, u64)> {
             let nodes = membership.nodes();
             let period = call.period(nodes.len() as u32);
             for index in 0..period {
-                let piece = index as u16..index as u16 + 1;
-                let model = Model::new((shape, Parameters::default()), &call, nodes, piece, |_| ());
                 let alike = (index..call.chunks()).step_by(period as usize);
                 let bytes: usize = alike.map(|piece| call.place(piece as u16).len()).sum();
-                let carried = model.run(&[], |_, _| ()).carried;
-                let used = carried.into_iter().enumerate().filter(|(_, blocks)| *blocks > 0);
-                all.extend(used.map(|(link, blocks)| (link, blocks * bytes as u64)));
+                each_hop(shape, &call, nodes, index as u16, |hop| tell(hop, bytes as u64));
             }
         }
     }
-    all
 }
 
 /// Tells source, destination and bytes of all that rank `rank` sends.

@@ -28,7 +28,7 @@ impl Renumbered {
     /// stay in their order, or if too many are missing.
     pub(super) fn of(request: &Request, capabilities: &Capabilities) -> Option<Self> {
         let is_linked = capabilities.topology.all_reach(&request.group, capabilities.nodes);
-        if is_linked || Grid::of(request, capabilities).is_ok() {
+        if is_linked || Grid::of(request, capabilities).is_some() {
             return None;
         }
         let collective = request.collective;
@@ -65,7 +65,7 @@ impl Renumbered {
             peer: place(request.peer),
             ..request.clone()
         };
-        Grid::of(&request, capabilities).ok().map(|_| Renumbered { request, places, outside })
+        Grid::of(&request, capabilities).map(|_| Renumbered { request, places, outside })
     }
 
     /// Returns a draft of the new request as one of `original`.

@@ -10,12 +10,12 @@ use super::placement::{Areas, whole};
 use super::{direct, two_level_alltoall, two_level_reduce, two_level_scan, two_level_vector};
 use crate::instruction::WORLD;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::{Algorithm, Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// The programs of `request`, with a phase in the rows and a phase in the columns: one draft for each layout of the data.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
-    let grid = Grid::of(request, capabilities)?;
+    let grid = Grid::needed_by(Algorithm::TwoLevel, request, capabilities)?;
     if request.collective.has_counts() {
         return two_level_vector::build(request, capabilities, grid).map(|draft| vec![draft]);
     }

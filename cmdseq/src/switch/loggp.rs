@@ -15,7 +15,6 @@ use super::fat::Stand;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
 use super::ports::{Exit, Input, Leaving, Packet, Ports, RESULTS};
 use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
-use crate::Hop;
 
 /// Times of the parts of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,24 +46,22 @@ pub struct Outcome<V> {
     pub got_ps: Vec<u64>,
     /// By rank and block.
     pub values: BTreeMap<(u32, u32), V>,
-    /// By link between cards and switches, in the order of the topology, packets of this piece; up to the last one that has some.
-    pub(crate) carried: Vec<u64>,
     /// For how long the output that sends most is occupied, in picoseconds.
     busiest_ps: u64,
 }
 
 /// Where a piece of a block is worked on: switch, block, piece.
-type Place = (u32, u32, u16);
+type Place = (u32, u16, u16);
 
 /// A packet: the address that it goes to, its tag there, and the number of its value.
-type Bound = (Place, u32, u8, usize);
+type Bound = (Place, u32, u8, u32);
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A packet is at a switch: all of it if it goes to this switch, and else its first phit. It waits at the input, if there is one,
     /// and can have left at the given time.
-    There(Bound, Option<(Input, u64)>),
+    There(Bound, Option<Input>, u64),
     /// A packet has left by this exit, if the number is not out of date.
     Left((Exit, u64)),
     /// The switch behind this exit took so many phits out of its FIFO.
@@ -77,9 +74,9 @@ struct Doing {
     next: usize,
     ready: u64,
     /// The number of the value of the last step.
-    value: usize,
+    value: u32,
     /// Tags of packets that wait, when each arrived, and the number of its value; of each tag in their order.
-    arrived: Vec<(u8, u64, usize)>,
+    arrived: Vec<(u8, u64, u32)>,
 }
 
 /// A switch that has something to do.
@@ -94,15 +91,17 @@ struct Working {
 /// What a processor has to give. It waits while the FIFO of its switch is full.
 struct Sender {
     /// The pieces in their order.
-    pieces: VecDeque<(u32, u16)>,
+    pieces: VecDeque<(u16, u16)>,
     begin: u64,
     /// Bytes given, with the header, and phits that these were.
     given: u64,
     phits: u64,
     /// Bytes that the units used, with the header.
     used: u64,
-    /// When it can give the next phit.
+    /// When it can give the next packet; each counts as a phit at least.
     free: u64,
+    /// When the next phit can be on the line.
+    line: u64,
 }
 
 /// The way of pieces of every block of a call through a network. Values are what packets carry: `fold` combines them in the
@@ -139,10 +138,9 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         fold: F,
     ) -> Self {
         let size = nodes.len() as u32;
-        let blocks = (0..size).flat_map(|rank| [call.inputs(rank, size).end, call.outputs(rank, size).end]).max();
         let switches = shape.switches() as usize;
         let mut working: Vec<Option<Working>> = (0..switches).map(|_| None).collect();
-        for block in 0..blocks.unwrap_or(0) {
+        for block in 0..blocks(call, size) {
             let plan = |index| plans(shape, call, nodes, Chunk { block: block as u16, index });
             let period = pieces.clone().take(period(shape, call, size) as usize);
             let plans: Vec<_> = period.map(plan).collect();
@@ -174,7 +172,6 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 sent_ps: vec![0; nodes.len()],
                 got_ps: vec![0; nodes.len()],
                 values: BTreeMap::new(),
-                carried: Vec::new(),
                 busiest_ps: 0,
             },
             ranks,
@@ -187,15 +184,15 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         for rank in 0..size {
             let begin = begins.get(rank as usize).copied().unwrap_or(0);
             let inputs = self.call.inputs(rank, size);
-            let pieces = inputs.flat_map(|block| self.pieces.clone().map(move |index| (block, index))).collect();
+            let pieces = inputs.flat_map(|block| self.pieces.clone().map(move |index| (block as u16, index))).collect();
             let given = PROCESSOR_HEADER_BYTES as u64;
-            self.senders.push(Sender { pieces, begin, given, phits: 0, used: given, free: begin });
+            self.senders.push(Sender { pieces, begin, given, phits: 0, used: given, free: begin, line: begin });
             self.outcome.sent_ps[rank as usize] = begin;
             self.send(rank, begin, &give);
         }
         while let Some(Reverse((at, event))) = self.events.pop() {
             match event {
-                Event::There(bound, input) => {
+                Event::There(bound, input, whole_at) => {
                     let ((switch, ..), to, ..) = bound;
                     if to == self.shape.processors() + switch {
                         // Until a processor knows that places are free, it takes as long as its data to its switch.
@@ -204,7 +201,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                             self.send(rank, freed, &give);
                         }
                     } else {
-                        self.enter(bound, input);
+                        self.enter(bound, input, whole_at);
                     }
                 }
                 Event::Left(due) => {
@@ -239,20 +236,22 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             if is_limited && phits > sender.used / PHIT_BYTES as u64 + input_phits {
                 return;
             }
-            let mut last = sender.free + (phits - sender.phits).saturating_sub(1) * phit_ps;
-            if is_limited && phits > input_phits {
-                last = last.max(freed);
+            let new = phits - sender.phits;
+            // The first phits find room in the FIFO.
+            let room_at = if is_limited && phits > input_phits { freed } else { sender.begin };
+            let last = (sender.free + new.saturating_sub(1) * phit_ps).max(room_at);
+            if new > 0 {
+                let on_line = (sender.line + (new - 1) * phit_ps).max(room_at);
+                sender.line = on_line + phit_ps;
+                self.outcome.sent_ps[rank as usize] = on_line.saturating_sub(QUEUED_PHITS * phit_ps).max(room_at);
             }
             sender.pieces.pop_front();
             (sender.given, sender.phits, sender.free) = (given, phits, last + phit_ps);
-            self.outcome.sent_ps[rank as usize] = sender.free;
             let at = sender.begin + (last - sender.begin + entry_ps).next_multiple_of(cycle_ps.max(1));
-            if !is_direct {
-                self.carry(Hop { node, port: 0 });
-            }
             let to = self.shape.processors() + switch;
-            self.events.push(Reverse((at, Event::There(((switch, block, index), to, tag, self.values.len()), None))));
-            self.values.push(give(rank, block));
+            let bound = ((switch, block, index), to, tag, self.values.len() as u32);
+            self.events.push(Reverse((at, Event::There(bound, None, 0))));
+            self.values.push(give(rank, block.into()));
         }
     }
 
@@ -284,14 +283,14 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             doing.value = match inputs[..] {
                 [only] => only,
                 _ => {
-                    let inputs = inputs.iter().filter_map(|input| self.values.get(*input).cloned()).collect();
+                    let inputs = inputs.iter().filter_map(|input| self.values.get(*input as usize).cloned()).collect();
                     self.values.push((self.fold)(inputs));
-                    self.values.len() - 1
+                    self.values.len() as u32 - 1
                 }
             };
             for Target { address, tag } in &step.to {
                 let bound = (place, (*address).into(), *tag, doing.value);
-                self.events.push(Reverse((doing.ready, Event::There(bound, None))));
+                self.events.push(Reverse((doing.ready, Event::There(bound, None, 0))));
             }
         }
         for rank in &used {
@@ -300,14 +299,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         used
     }
 
-    fn carry(&mut self, hop: Hop) {
-        let (link, carried) = (self.shape.link(hop) as usize, &mut self.outcome.carried);
-        carried.resize(carried.len().max(link + 1), 0);
-        carried[link] += 1;
-    }
-
     /// Puts a packet behind what waits at its input. Results of the units have inputs of their own.
-    fn enter(&mut self, bound: Bound, input: Option<(Input, u64)>) {
+    fn enter(&mut self, bound: Bound, input: Option<Input>, whole_at: u64) {
         let ((switch, _, index), to, ..) = bound;
         let processors = self.shape.processors();
         let port = match to.checked_sub(processors) {
@@ -315,13 +308,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             None => self.shape.toward(switch, to),
         };
         let output = port.unwrap_or(0);
-        let hop = Hop { node: switch, port: output.into() };
-        if !self.shape.is_direct() {
-            self.carry(Hop { node: processors + switch, ..hop });
-        } else if to >= processors {
-            self.carry(hop);
-        }
-        let (input, whole_at) = input.unwrap_or(((switch, RESULTS + output, 0), 0));
+        let input = input.unwrap_or((switch, RESULTS + output, 0));
         let packet = Packet {
             exit: (switch, output, self.channel(input, output)),
             phits: phits(self.call.place(index).len()),
@@ -354,8 +341,8 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let Some(rank) = self.ranks[to as usize] else { return };
         let got = &mut self.outcome.got_ps[rank as usize];
         *got = (*got).max(at + router_ps + entry_ps - cycle_ps);
-        if let Some(value) = self.values.get(value) {
-            self.outcome.values.insert((rank, block), value.clone());
+        if let Some(value) = self.values.get(value as usize) {
+            self.outcome.values.insert((rank, block.into()), value.clone());
         }
     }
 
@@ -368,12 +355,12 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let next = self.shape.behind(switch, output).filter(|_| is_direct).unwrap_or(target);
         let bound = ((next, block, index), to, tag, value);
         if next != target {
-            let input = ((next, output ^ 1, channel), left + hop_ps);
-            self.events.push(Reverse(((began + hop_ps).max(left), Event::There(bound, Some(input)))));
+            let there = Event::There(bound, Some((next, output ^ 1, channel)), left + hop_ps);
+            self.events.push(Reverse(((began + hop_ps).max(left), there)));
             return;
         }
         let arrives = left + hop_ps - cycle_ps;
-        self.events.push(Reverse((arrives, Event::There(bound, None))));
+        self.events.push(Reverse((arrives, Event::There(bound, None, 0))));
         if is_limited {
             self.events.push(Reverse((arrives + hop_ps - router_ps, Event::Freed((switch, output, channel), phits))));
         }
@@ -396,17 +383,45 @@ fn period(shape: Shape, call: &Call, size: u32) -> u32 {
     call.period(size).next_multiple_of(spines.max(1))
 }
 
+/// Returns the blocks that any rank of a call gives or gets.
+pub(super) fn blocks(call: &Call, size: u32) -> u32 {
+    (0..size).map(|rank| call.inputs(rank, size).end.max(call.outputs(rank, size).end)).max().unwrap_or(0)
+}
+
 /// Returns when each rank has sent and got the data of a checked call, whose ranks have it at the processor at `begins`.
 pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &[u64]) -> Outcome<()> {
+    followed(network, call, nodes, begins).0
+}
+
+/// As [`times`], and by rank when the first piece of each block would be there if there were no others.
+pub(crate) fn times_and_first(
+    network: (Shape, Parameters),
+    call: &Call,
+    nodes: &[u32],
+    begins: &[u64],
+) -> (Outcome<()>, Vec<u64>) {
+    let (whole, first) = followed(network, call, nodes, begins);
+    let alone = || Model::new(network, call, nodes, 0..1, |_| ()).run(begins, |_, _| ()).got_ps;
+    (whole, first.unwrap_or_else(alone))
+}
+
+/// As [`times_and_first`], without the second if the first pieces were not followed by themselves.
+fn followed(
+    network: (Shape, Parameters),
+    call: &Call,
+    nodes: &[u32],
+    begins: &[u64],
+) -> (Outcome<()>, Option<Vec<u64>>) {
     // A block has up to 65536 pieces, one more than this range can hold. The last one hardly changes the time.
     let first = |count: u32| 0..u16::try_from(count).unwrap_or(u16::MAX);
     let of = |count| Model::new(network, call, nodes, first(count), |_| ()).run(begins, |_, _| ());
     let (size, chunks) = (nodes.len() as u32, call.chunks());
-    let blocks = (0..size).map(|rank| call.inputs(rank, size).end.max(call.outputs(rank, size).end)).max().unwrap_or(1);
-    let most = FOLLOWED / (size * blocks).max(1);
+    let most = FOLLOWED / (size * blocks(call, size)).max(1);
     let few = most.clamp(1, FOLLOWED_MAX).next_multiple_of(period(network.0, call, size));
     if chunks <= 2 * most.max(few) {
-        return of(chunks);
+        let whole = of(chunks);
+        let first = (chunks == 1).then(|| whole.got_ps.clone());
+        return (whole, first);
     }
     let (one, two) = (of(few), of(2 * few));
     // While the first pieces are on their way, later ones wait in no output: then the busiest output says what more of them take.
@@ -421,7 +436,7 @@ pub fn times(network: (Shape, Parameters), call: &Call, nodes: &[u32], begins: &
     let got_ps = one.got_ps.iter().zip(&two.got_ps).map(on).collect();
     let sent = |(one, two): (&u64, &u64)| two + two.saturating_sub(*one) * rest / step;
     let sent_ps = one.sent_ps.iter().zip(&two.sent_ps).map(sent).collect();
-    Outcome { sent_ps, got_ps, ..two }
+    (Outcome { sent_ps, got_ps, ..two }, (few == 1).then_some(one.got_ps))
 }
 
 /// Returns the nodes whose processors give inputs of a step of a switch.
@@ -435,13 +450,17 @@ fn givers(shape: Shape, switch: u32, step: &Step) -> impl Iterator<Item = u32> {
     step.from.iter().filter_map(node)
 }
 
+/// Phits that the transmitter of a processor holds besides the one on the line. Data has left the processor once its last phit is
+/// there.
+const QUEUED_PHITS: u64 = 4;
+
 /// All pieces are followed if pieces times ranks times blocks are at most twice this number.
 const FOLLOWED: u32 = 1 << 15;
 /// Else at most twice so many pieces of each block are followed.
 const FOLLOWED_MAX: u32 = 256;
 
 /// Takes the inputs of a step in their order, and returns when the last of them is there; `None` if one is missing.
-fn take(step: &Step, arrived: &mut Vec<(u8, u64, usize)>, value: usize) -> Option<(u64, Vec<usize>)> {
+fn take(step: &Step, arrived: &mut Vec<(u8, u64, u32)>, value: u32) -> Option<(u64, Vec<u32>)> {
     let is_there = |source: &Source| match source {
         Source::Value => true,
         Source::Tag(wanted) => arrived.iter().any(|(tag, ..)| tag == wanted),
@@ -464,7 +483,7 @@ fn take(step: &Step, arrived: &mut Vec<(u8, u64, usize)>, value: usize) -> Optio
 }
 
 /// What each switch that has to do with a chunk does.
-fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Rc<[Step]>)> {
+pub(super) fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> Vec<(u32, Rc<[Step]>)> {
     let Call { collective, form, combine, root, .. } = *call;
     let head = Head { context: call.context.index() as u8, collective, form, combine, root, number: 0, chunk };
     let size = nodes.len() as u32;

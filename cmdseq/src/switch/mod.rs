@@ -4,6 +4,7 @@
 //! Planner and switches use the same steps, so a predicted order of combination is the order that runs.
 
 mod call;
+mod carried;
 mod fat;
 mod forms;
 mod loggp;
@@ -15,6 +16,9 @@ pub use call::{BLOCK_BYTES_MAX, Call, CallError, Chunk, Collective, Head, PAYLOA
 pub use fat::Stand;
 pub use forms::{Member, PROCESSOR, Source, Step, Target};
 pub use loggp::{Model, Outcome, Parameters, times};
+
+pub(crate) use carried::each_hop;
+pub(crate) use loggp::times_and_first;
 
 use crate::reduction::{Combine, Element};
 

@@ -121,7 +121,7 @@ fn cards_that_lack_something_get_other_plans() {
     narrow.memory_bytes /= 32;
     for (capabilities, collective, says) in [
         (connected(8), Collective::Broadcast, "these have one"),
-        (with_lanes(2, connected(8)), Collective::Allgather, "fully connected"),
+        (with_lanes(2, connected(8)), Collective::Allgather, "lanes of allgather is for a Dragonfly or a torus"),
         (with_lanes(2, dragonfly(4, 4)), Collective::Broadcast, "needs 6 lanes: these cards have 2"),
         (with_lanes(2, connected(2)), Collective::Broadcast, "needs three ranks"),
         (without_tables, Collective::Alltoall, "a table for each row and column"),

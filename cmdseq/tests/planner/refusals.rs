@@ -4,7 +4,7 @@ use cmdseq::plan::{Algorithm, Collective, Order, Placement, Request, plan};
 use cmdseq::ranges::Range;
 use cmdseq::{Capabilities, Combine, Element, Instruction, Operand, Operation, Reason, Reduction};
 
-use crate::cards::{connected, dragonfly, request};
+use crate::cards::{circus, connected, dragonfly, request};
 use crate::verified;
 
 fn cause(request: &Request, capabilities: &Capabilities) -> String {
@@ -137,6 +137,16 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
         let cause = cause(&wrong, &connected(wrong.ranks().max(2)));
         assert!(cause.contains(part), "{cause}");
     }
+    let ring = cause(&forced(Algorithm::TwoLevel, Collective::Gather, 7), &circus(1, 7));
+    assert_eq!(ring, "two-level needs two rows and two columns or more: these cards are on one ring, so use direct");
+    let row = Request { group: (4..8).collect(), ..forced(Algorithm::TwoLevel, Collective::Gather, 4) };
+    assert!(cause(&row, &circus(4, 4)).contains("these cards are on one ring, so use direct"));
+    assert!(cause(&row, &dragonfly(4, 4)).contains("these cards are fully connected, so use direct"));
+    let no_grid = Request { group: vec![0, 1, 5, 7], ..forced(Algorithm::Multipath, Collective::Reduce, 4) };
+    assert_eq!(
+        cause(&no_grid, &dragonfly(3, 3)),
+        "multipath needs a grid: row by row the same columns, in the same order"
+    );
     let ring = cause(&forced(Algorithm::Ring, Collective::Allgather, 16), &dragonfly(4, 4));
     assert!(ring.contains("rank 3: no link from node 3 to node 4"), "{ring}");
     let folds = Request { group: (0..16).collect(), peer: 15, ..in_order(Algorithm::Multipath, Element::F64) };

@@ -73,6 +73,10 @@ fn numbers_of_the_card_are_kept_to() {
             (&[store(7, 0, 256)], None),
             (&[store(7, 0, 0)], field("invalid length 0 B: expected 1 to 256 instructions of 64 B")),
             (&[store(7, 0, 257)], field("invalid length 16448 B: expected 1 to 256 instructions of 64 B")),
+            // Counts whose bytes exceed 64 bits are no smaller ones.
+            (&[table(15, 0, (1 << 60) + 1)], field("invalid length 18446744073709551615 B")),
+            (&[group(5, 0, (1 << 63) + 1)], field("invalid length 18446744073709551615 B")),
+            (&[store(7, 0, (1 << 58) + 1)], field("invalid length 18446744073709551615 B")),
             (&[of_bytes(store(7, 0, 1), 96)], field("invalid length 96 B: expected 1 to 256 instructions of 64 B")),
             (&[store(8, 0, 1)], none("no program slot 8 (the card has 8 slots)")),
             (&[store(7, 0, 1), launch(7)], None),

@@ -429,7 +429,11 @@ impl Card {
         self.run([Instruction::fill(Operand::card(address), bytes, pattern)], self.timeout).map(drop)
     }
 
-    pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<()> {
+    /// Makes sure that `bytes` from `address` are in card memory.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`].
+    pub fn check_range(&self, address: u64, bytes: u64) -> Result<()> {
         let size = self.capabilities.memory_bytes;
         if address.checked_add(bytes).is_some_and(|end| end <= size) {
             return Ok(());

@@ -214,7 +214,8 @@ impl Cluster {
         if taken.is_empty() { Ok(contexts) } else { self.agree_until(outcome, deadline).map(|()| contexts) }
     }
 
-    /// The key of a communicator with these members, if all ranks that hold one of them share the same id.
+    /// The key of a communicator with these members, if all ranks that hold one of them share the same id. The others learn it: of what
+    /// its ranks alone have registered or freed, they know nothing.
     fn shared_by_all(
         &mut self,
         outcome: Result<()>,
@@ -231,8 +232,18 @@ impl Cluster {
         let ((), all) = self.exchange(outcome, |()| own, deadline)?;
         let ids: BTreeSet<Option<u16>> =
             all.into_iter().filter(|(is_member, _)| *is_member).map(|(_, id)| id).collect();
-        let is_same = ids.len() == 1 && !ids.contains(&None);
-        Ok(key.filter(|_| is_same))
+        let agreed = ids.first().copied().flatten().filter(|_| ids.len() == 1);
+        let Some(agreed) = agreed.and_then(ContextId::from_raw) else { return Ok(None) };
+        if shared.is_some_and(|(_, id)| id == agreed) {
+            return Ok(key);
+        }
+        let held = self.registry.held.iter().find(|held| held.id == agreed && *held.members == *members);
+        if let Some(held) = held {
+            return Ok(Some(held.key));
+        }
+        // What it replaces on the cards is replaced here too.
+        self.registry.drop_left(agreed.index(), members);
+        Ok(Some(self.registry.add(agreed, members.into(), Owner::Plan)))
     }
 
     /// Notes that programs have changed the entry of `id` of node `node`, so that its next use defines it again.

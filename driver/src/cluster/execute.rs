@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cmdseq::plan::ProgramSet;
-use cmdseq::{Completion, Instruction, Operation, Status};
+use cmdseq::{Completion, Flags, Instruction, Operation, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
-use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions};
+use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions, Start};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
 use crate::sequencer::state::CYCLES_MASK;
@@ -58,6 +58,7 @@ impl Cluster {
             opened.push(through.map_err(|error| in_phase(error, group, "windows"))?);
         }
 
+        let has_lanes = self.capabilities().lanes > 1;
         let mut runs: Vec<_> = held
             .iter()
             .map(|(rank, index)| {
@@ -69,6 +70,10 @@ impl Cluster {
                 opened[1].name(rank, &mut program);
                 let mut prologue = prologue.into_owned();
                 let synchronising = prologue.len();
+                // Of the repetition before, the other lanes may still run some.
+                if let Some(first) = prologue.first_mut().filter(|_| execution.apart && has_lanes) {
+                    first.flags |= Flags::FENCE;
+                }
                 prologue.extend(delay.map(Instruction::delay));
                 RepeatedRun::new(rank as u32, index, prologue, synchronising, program, execution)
             })
@@ -110,10 +115,15 @@ impl Cluster {
         let held = self.check_execution(set, execution);
         let held = held.and_then(|()| self.check_unclaimed(&set.nodes)).and_then(|()| self.running(&set.nodes));
         let terms = || {
-            let Execution { repeat, start_delay_cycles, .. } = execution;
+            let Execution { repeat, apart, start_delay_cycles, .. } = execution;
             let term = |name: &str, value: String| (name.to_owned(), value);
             let delays = format!("{start_delay_cycles:?}");
-            vec![term("repeat", repeat.to_string()), term("start delay", delays), term("program digest", digest(set))]
+            vec![
+                term("repeat", repeat.to_string()),
+                term("apart", apart.to_string()),
+                term("start delay", delays),
+                term("program digest", digest(set)),
+            ]
         };
         self.compare_until(held, terms, deadline)
     }
@@ -173,13 +183,20 @@ impl Cluster {
     }
 }
 
+/// A place in a prologue or in a program.
+enum Place {
+    Before(usize),
+    Within(usize),
+}
+
 /// The run of one rank's program, with the instructions before it.
 struct RepeatedRun<'p> {
     rank: u32,
     card: usize,
     prologue: Vec<Instruction>,
-    /// Number of instructions of the prologue that synchronise the cards.
+    /// Number of instructions of the prologue that synchronise the cards, its first ones, and of those that do so between repetitions.
     synchronising: usize,
+    between: u64,
     program: Cow<'p, [Instruction]>,
     /// Host memory that the program may name.
     buffers: &'p [Arc<DmaBuffer>],
@@ -191,7 +208,7 @@ struct RepeatedRun<'p> {
     tokens: VecDeque<Token>,
     before: Vec<Completion>,
     /// The card's counter at the end of the last barrier before the program.
-    synchronised: Option<u64>,
+    synchronised: Option<Start>,
     /// The repetition whose completions come in, and those of the first ones.
     run: Run,
     repetition: u64,
@@ -212,13 +229,16 @@ impl<'p> RepeatedRun<'p> {
         execution: &'p Execution,
     ) -> Self {
         let repeat = u64::from(execution.repeat);
+        let between = if execution.apart { synchronising as u64 } else { 0 };
+        let instructions = program.len() as u64 * repeat + between * (repeat - 1);
         RepeatedRun {
             rank,
             card,
             synchronising,
+            between,
             buffers: &execution.buffers,
             repeat,
-            total: prologue.len() as u64 + program.len() as u64 * repeat,
+            total: prologue.len() as u64 + instructions,
             next: 0,
             done: 0,
             tokens: VecDeque::new(),
@@ -235,25 +255,42 @@ impl<'p> RepeatedRun<'p> {
         }
     }
 
-    /// Returns the index in the program of instruction `count`; `None` before the program.
+    /// Instructions of a repetition, with those between it and the next.
+    fn period(&self) -> u64 {
+        self.program.len() as u64 + self.between
+    }
+
+    /// Returns the place of instruction `count` in the prologue, whose first instructions also come between repetitions, or in the
+    /// program.
+    fn place(&self, count: u64) -> Place {
+        // As if the prologue ended like what is between repetitions.
+        let Some(after) = count.checked_sub(self.prologue.len() as u64) else { return Place::Before(count as usize) };
+        let place = (after + self.between) % self.period().max(1);
+        match place.checked_sub(self.between) {
+            None => Place::Before(place as usize),
+            Some(index) => Place::Within(index as usize),
+        }
+    }
+
+    /// Returns the index in the program of instruction `count`; `None` before it and between repetitions.
     fn index(&self, count: u64) -> Option<usize> {
-        let length = self.program.len() as u64;
-        let after = count.checked_sub(self.prologue.len() as u64).filter(|_| length != 0)?;
-        Some((after % length) as usize)
+        match self.place(count) {
+            Place::Within(index) if !self.program.is_empty() => Some(index),
+            _ => None,
+        }
     }
 
     fn instruction(&self, count: u64) -> &Instruction {
-        match self.index(count) {
-            None => &self.prologue[count as usize],
-            Some(index) => &self.program[index],
+        match self.place(count) {
+            Place::Before(index) => &self.prologue[index],
+            Place::Within(index) => &self.program[index],
         }
     }
 
     /// Stores as many instructions as fit into the ring, and returns whether there was any. Bounds how far a rank runs ahead.
     fn fill(&mut self, card: &mut Card, counted: &Repetitions) -> Result<bool> {
         let (before, end) = (self.next, counted.end());
-        let length = self.program.len() as u64;
-        let limit = (end.min(self.repeat) * length).saturating_add(self.prologue.len() as u64).min(self.total);
+        let limit = (end.min(self.repeat) * self.period()).saturating_add(self.prologue.len() as u64).min(self.total);
         while self.next < limit && card.queue_mut().has_room() {
             let bound = Bound::covered_by(self.instruction(self.next), self.buffers);
             self.tokens.push_back(card.queue_mut().push(bound)?);
@@ -281,10 +318,13 @@ impl<'p> RepeatedRun<'p> {
                 self.not_aborted.get_or_insert((count, completion));
             }
         }
-        if self.index(count).is_none() {
-            self.before.push(completion);
-            if self.before.len() == self.synchronising {
-                self.synchronised = Some(completion.issued.wrapping_add(completion.t2) & CYCLES_MASK);
+        if let Place::Before(place) = self.place(count) {
+            if count < self.prologue.len() as u64 {
+                self.before.push(completion);
+            }
+            if place + 1 == self.synchronising {
+                let counter = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+                self.synchronised = Some(Start { counter, is_new: true });
             }
             return;
         }
@@ -296,6 +336,7 @@ impl<'p> RepeatedRun<'p> {
         }
         if self.run.count() == self.program.len() {
             counted.add(self.rank, self.repetition, self.synchronised, &std::mem::take(&mut self.run));
+            self.synchronised.iter_mut().for_each(|start| start.is_new = false);
             self.repetition += 1;
             let next = (self.kept.len() + 1) * self.program.len();
             self.is_kept &= next <= COMPLETIONS_KEPT && self.repetition < self.repeat;
@@ -336,7 +377,7 @@ impl<'p> RepeatedRun<'p> {
             rank: self.rank,
             node: cards[self.card].node(),
             prologue: self.before,
-            synchronised: self.synchronised,
+            synchronised: self.synchronised.map(|start| start.counter),
             repetitions: self.kept,
         }
     }

@@ -17,6 +17,7 @@ pub(crate) mod synchronise;
 mod tracing;
 pub(crate) mod windows;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct Cluster {
     pub(crate) claims: Vec<Claim>,
     /// What the host does, if a trace is recorded.
     spans: Option<Box<Spans>>,
+    /// The same in everything that is prepared on this cluster.
+    pub(crate) identity: Arc<()>,
 }
 
 impl Drop for Cluster {
@@ -115,7 +118,16 @@ impl Cluster {
         let order = cards.iter().map(|card| (card.node(), card.name().into())).collect();
         let member = |card: &Card| Member { node: card.node(), peer: 0, name: card.name().to_owned() };
         let group = Group::alone(cards.iter().map(member).collect());
-        Ok(Cluster { cards, group, order, registry, keys: Keys::default(), claims: Vec::new(), spans: None })
+        Ok(Cluster {
+            cards,
+            group,
+            order,
+            registry,
+            keys: Keys::default(),
+            claims: Vec::new(),
+            spans: None,
+            identity: Arc::default(),
+        })
     }
 
     /// All members, by rank of the process that holds their card, then by node.

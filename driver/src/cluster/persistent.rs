@@ -45,6 +45,8 @@ pub struct Prepared {
     not_launched: Option<Error>,
     /// Why a launch needs its cards exclusively, if it does.
     alone: Option<Refusal>,
+    /// That of its cluster.
+    cluster: Arc<()>,
     /// Its claim of the cards, while somebody may finish what is in flight.
     pin: Arc<()>,
     /// As long as it lives, its windows are open.
@@ -251,6 +253,7 @@ impl Cluster {
             in_flight: 0,
             not_launched: None,
             alone,
+            cluster: Arc::clone(&self.identity),
             pin: Arc::default(),
             _windows: through,
             _contexts: contexts,
@@ -360,8 +363,10 @@ impl Cluster {
     /// [`Error::Timeout`] for the rank that the others wait for. [`Error::Failed`] for the lowest rank that failed, with the
     /// index of the instruction in its program; after it, and after an error of a bus or a queue, the cards of `prepared`
     /// were aborted, with whatever they had in flight, and those that run can be launched again. [`Error::BadArgument`] if
-    /// nothing is in flight.
+    /// nothing is in flight. [`Error::Stale`] if a card was reset or the slot stored anew since: what was in flight is forgotten then;
+    /// and if `prepared` is of another cluster, which changes nothing.
     pub fn finish(&mut self, prepared: &mut Prepared, timeout: Duration) -> Result<Times> {
+        self.check_own(prepared)?;
         if prepared.in_flight == 0 {
             return Err(Error::argument("number of launches in flight", 0, "at least one to finish"));
         }
@@ -439,20 +444,32 @@ impl Cluster {
     /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed. Collective.
     ///
     /// # Errors
-    /// [`Error::Stale`] if a card was reset or the slot stored anew since, and on the other ranks [`Error::Peer`]: then nothing was
-    /// aborted. The first card's that could not be aborted: it takes nothing more before it is reset.
+    /// [`Error::Stale`] if a card was reset or the slot stored anew since, or if `prepared` is of another cluster, and on the other
+    /// ranks [`Error::Peer`]: then nothing was aborted. The first card's that could not be aborted: it takes nothing more before it is reset.
     pub fn give_up(&mut self, prepared: &mut Prepared) -> Result<()> {
         let is_of = |card: Option<&Card>, rank: &Rank| card.is_some_and(|card| card.has(&rank.resident));
         let fresh = match prepared.ranks.iter().all(|rank| is_of(self.cards().get(rank.card), rank)) {
             true => Ok(()),
             false => Err(Error::Stale { what: "prepared schedule" }),
         };
-        match self.agree(fresh) {
+        let own = self.check_own(prepared);
+        let is_own = own.is_ok();
+        match self.agree(own.and(fresh)) {
             Ok(()) => self.give_up_all(prepared),
             Err(error) => {
-                prepared.forget();
+                if is_own {
+                    prepared.forget();
+                }
                 Err(error)
             }
+        }
+    }
+
+    /// Makes sure that `prepared` is of this cluster: what another has in flight may be waited for there.
+    fn check_own(&self, prepared: &Prepared) -> Result<()> {
+        match Arc::ptr_eq(&prepared.cluster, &self.identity) {
+            true => Ok(()),
+            false => Err(Error::Stale { what: "prepared schedule" }),
         }
     }
 

@@ -139,6 +139,12 @@ impl Registry {
         self.on(nodes).filter(|held| held.id.index() == entry).map(|held| held.key).collect()
     }
 
+    /// Drops what plans have left in this entry of the cards of `nodes`, none of which is here.
+    pub(crate) fn drop_left(&mut self, entry: u32, nodes: &[u32]) {
+        let keys = self.in_the_way(entry, nodes);
+        self.held.retain(|held| !held.makes_room() || !keys.contains(&held.key));
+    }
+
     /// Communicators with a member among `nodes`.
     fn on<'s>(&'s self, nodes: &[u32]) -> impl Iterator<Item = &'s Held> + use<'s> {
         let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];

@@ -32,6 +32,9 @@ pub enum PipeError {
         /// Why the other end's card took no signal, if so: then that end is gone.
         gone: Option<Status>,
     },
+    /// The writer has ended before all that was written had left. What had left was read.
+    #[error("The writer has ended before all its data had left")]
+    Truncated,
     /// A slot holds what no writer of this version writes.
     #[error("Message {sequence} of the pipe has an invalid {field}: {found:#x}")]
     Invalid {
@@ -52,6 +55,7 @@ impl From<PipeError> for io::Error {
         let kind = match &error {
             PipeError::Broken => io::ErrorKind::BrokenPipe,
             PipeError::NoPeer { .. } | PipeError::TimedOut { .. } => io::ErrorKind::TimedOut,
+            PipeError::Truncated => io::ErrorKind::UnexpectedEof,
             PipeError::Invalid { .. } => io::ErrorKind::InvalidData,
             PipeError::Card(_) => io::ErrorKind::Other,
         };

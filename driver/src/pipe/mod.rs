@@ -3,7 +3,7 @@
 //!
 //! The writer's card writes messages into slots of the reader's card memory, each with a signal. The reader's card waits for the
 //! signal, copies the slot to its host, and gives the slot back by a signal of its own. Neither host takes part in a message of
-//! the other, and no card writes a slot before it was given back.
+//! the other, and no card writes a slot before it was given back. Data leaves one slot free, so that a writer can end a full pipe.
 //!
 //! ```text
 //!   host ─ copy ─▶ writer's card ─ put_signal: slot, DATA ───▶ reader's card ─ copy ─▶ host

@@ -75,7 +75,8 @@ impl PipeReader {
     /// file.
     ///
     /// # Errors
-    /// [`PipeError::TimedOut`] if none came; [`PipeError::Invalid`]; the card's.
+    /// [`PipeError::TimedOut`] if none came; [`PipeError::Truncated`] instead of the end of the file if data was lost;
+    /// [`PipeError::Invalid`]; the card's.
     pub fn read(&mut self, data: &mut [u8]) -> Result<usize, PipeError> {
         let deadline = Deadline::after(self.timeout);
         while self.left.1 == 0 {
@@ -140,6 +141,7 @@ impl PipeReader {
         match Message::decode(&header, self.next)? {
             Message::Data(bytes) => self.left = (at + HEADER, bytes),
             Message::End => self.is_at_end = true,
+            Message::Truncated => return Err(PipeError::Truncated),
         }
         self.awaited.pop_front();
         self.next += 1;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 to 7 | sequence: number of the message, from 0 |
 //! | 8 to 11 | bytes of the message |
-//! | 12 to 15 | 1 in the last message, which is empty; else 0 |
+//! | 12 to 15 | in the last message, which is empty, 1, or 2 if messages before it were lost; else 0 |
 //! | 16 to 63 | zero |
 
 use crate::pipe::error::PipeError;
@@ -28,6 +28,8 @@ pub(super) enum Message {
     Data(usize),
     /// The end of the file.
     End,
+    /// The end, but messages before it were lost.
+    Truncated,
 }
 
 impl Message {
@@ -36,6 +38,7 @@ impl Message {
         let (bytes, is_last) = match self {
             Message::Data(bytes) => (bytes as u32, 0u32),
             Message::End => (0, 1),
+            Message::Truncated => (0, 2),
         };
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(&sequence.to_le_bytes());
@@ -62,6 +65,7 @@ impl Message {
         let (bytes, is_last) = (of_message as u32 as usize, of_message >> 32);
         match (bytes, is_last) {
             (0, 1) => Ok(Message::End),
+            (0, 2) => Ok(Message::Truncated),
             (1.., 0) if bytes <= SLOT - HEADER => Ok(Message::Data(bytes)),
             (_, 0) => invalid("length", bytes as u64),
             _ => invalid("mark of the end", is_last),
@@ -78,9 +82,15 @@ mod tests {
         /// Whatever a card writes is either what `encode` writes, or refused.
         #[test]
         fn only_what_is_encoded_is_decoded(
-            sequence in any::<u64>(), bytes in 0..=SLOT - HEADER, at in 0..HEADER, change in 0u8..
+            sequence in any::<u64>(),
+            message in prop_oneof![
+                (1..=SLOT - HEADER).prop_map(Message::Data),
+                Just(Message::End),
+                Just(Message::Truncated),
+            ],
+            at in 0..HEADER,
+            change in 0u8..
         ) {
-            let message = if bytes == 0 { Message::End } else { Message::Data(bytes) };
             let mut header = message.encode(sequence);
             prop_assert_eq!(Message::decode(&header, sequence).unwrap(), message);
             header[at] ^= change;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::instruction::Rights;
 use cmdseq::{Instruction, Operation, Status};
@@ -27,6 +27,10 @@ pub struct PipeWriter {
     /// Number of the next message.
     next: u64,
     is_broken: bool,
+    /// Whether an instruction has failed, so that a message is missing.
+    has_failed: bool,
+    /// Since when it is known that the cards move the first of them.
+    moving: Option<Instant>,
     timeout: Duration,
 }
 
@@ -49,7 +53,15 @@ impl PipeWriter {
             Some(completion) => check(completion, node, 0, Operation::WaitSignal)?,
             None => return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() }),
         };
-        Ok(PipeWriter { end, sent: VecDeque::new(), next: 0, is_broken: false, timeout })
+        Ok(PipeWriter {
+            end,
+            sent: VecDeque::new(),
+            next: 0,
+            is_broken: false,
+            has_failed: false,
+            moving: None,
+            timeout,
+        })
     }
 
     /// Sets how long a call waits; zero for a call that does not wait (O_NONBLOCK).
@@ -62,7 +74,8 @@ impl PipeWriter {
     ///
     /// # Errors
     /// [`PipeError::Broken`] if the reader has closed its end, once this card knows; [`PipeError::TimedOut`] if the pipe stays
-    /// full, and then nothing was written; the card's.
+    /// full, and then nothing was written; the card's, such as [`Error::Timeout`] for a message that the cards do not move within
+    /// the [card's timeout](Card::timeout).
     pub fn write(&mut self, data: &[u8]) -> Result<usize, PipeError> {
         let deadline = Deadline::after(self.timeout);
         while !self.sent.is_empty() {
@@ -76,7 +89,7 @@ impl PipeWriter {
             return Err(PipeError::Broken);
         }
         if self.sent.len() == SLOTS {
-            return Err(full(deadline));
+            return Err(self.full(deadline));
         }
         if data.is_empty() {
             return Ok(0);
@@ -97,18 +110,34 @@ impl PipeWriter {
     fn flush_until(&mut self, deadline: Deadline) -> Result<(), PipeError> {
         while !self.sent.is_empty() {
             if !self.settle_first(deadline)? {
-                return Err(full(deadline));
+                return Err(self.full(deadline));
             }
         }
         if self.is_broken { Err(PipeError::Broken) } else { Ok(()) }
     }
 
-    /// Closes the end, and returns the card. Waits until the reader's card has everything, and the end of the file.
+    /// Closes the end, and returns the card. Waits until the reader's card has everything, and the end of the file, for which it
+    /// always has room.
     ///
     /// # Errors
-    /// [`PipeError::TimedOut`] if the reader does not read; the card's. That the reader has closed its end is no error.
+    /// [`PipeError::Broken`] if the reader had closed its end before its card had everything, unless a call has said so before;
+    /// [`PipeError::TimedOut`] if the reader does not read; the card's. After the latter two the reader gets what had left and
+    /// then [`PipeError::Truncated`], as far as its card is still reached.
     pub fn close(mut self) -> Result<Card, PipeError> {
-        match self.send_end(Deadline::after(self.timeout)) {
+        let is_known = self.is_broken;
+        let deadline = Deadline::after(self.timeout);
+        let ended = match self.flush_until(deadline) {
+            Ok(()) => self.end_with(Message::End, deadline),
+            Err(PipeError::Broken) if is_known => Ok(()),
+            Err(error @ PipeError::Broken) => return Err(error),
+            Err(error) => {
+                // The first error says why.
+                let _ = self.give_up();
+                return Err(error);
+            }
+        };
+        match ended {
+            // Everything came, and nobody waits for the end.
             Ok(()) | Err(PipeError::Broken) => {}
             Err(error) => return Err(error),
         }
@@ -117,10 +146,38 @@ impl PipeWriter {
         Ok(self.end.card)
     }
 
-    fn send_end(&mut self, deadline: Deadline) -> Result<(), PipeError> {
-        self.flush_until(deadline)?;
-        self.send(Message::End, &[], deadline)?;
+    /// Drops the messages that have not left, and tells the reader.
+    fn give_up(&mut self) -> Result<(), PipeError> {
+        self.stop()?;
+        let deadline = Deadline::after(self.end.card.timeout());
+        // All of them are complete now, or aborted.
+        while let Some(tokens) = self.sent.front() {
+            for token in tokens {
+                match self.end.card.queue_mut().wait_until(token, deadline)? {
+                    Some(completion) if completion.status == Status::Done => {}
+                    _ => {
+                        // The last message comes in the place of the first one that is missing.
+                        self.next -= self.sent.len() as u64;
+                        self.sent.clear();
+                        return self.end_with(Message::Truncated, deadline);
+                    }
+                }
+            }
+            self.sent.pop_front();
+        }
+        self.end_with(Message::End, deadline)
+    }
+
+    /// Sends the last message, and waits until the reader's card has it.
+    fn end_with(&mut self, last: Message, deadline: Deadline) -> Result<(), PipeError> {
+        self.moving = None;
+        self.send(last, &[], deadline)?;
         self.flush_until(deadline)
+    }
+
+    /// Ends what the card runs: no message may leave after one that is missing.
+    fn stop(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.has_failed, true) { Ok(()) } else { self.end.card.abort() }
     }
 
     /// Sends a message through a slot of the buffer that is free.
@@ -131,8 +188,8 @@ impl PipeWriter {
         let (here, on_card) = (end.on_host(slot), end.on_card(slot));
         let (copy, put) = (end.copy(here, on_card, bytes), end.put(slot, bytes));
         let mut tokens = Vec::with_capacity(STEPS);
-        // The first slots were given when the pipe was opened.
-        if self.next >= SLOTS as u64 {
+        // The first slots were given when the pipe was opened. One is kept for the last message, which waits for none.
+        if matches!(message, Message::Data(_)) && self.next >= SLOTS as u64 - 1 {
             let slot_is_free = Instruction::wait_signal(SIGNAL, 1);
             tokens.push(end.card.queue_mut().push_when_room(slot_is_free, deadline)?);
         }
@@ -149,21 +206,45 @@ impl PipeWriter {
         let Some(tokens) = self.sent.front() else { return Ok(true) };
         let node = self.end.card.node();
         for token in tokens {
-            let Some(completion) = self.end.card.queue_mut().wait_until(token, deadline)? else { return Ok(false) };
+            let (waited, most) = if token.operation() == Operation::WaitSignal {
+                (Duration::ZERO, Duration::MAX)
+            } else {
+                // The message has its slot and needs only the cards, whatever the reader does.
+                (self.moving.get_or_insert_with(Instant::now).elapsed(), self.end.card.timeout())
+            };
+            let until = Deadline::after(deadline.left().min(most.saturating_sub(waited)));
+            let Some(completion) = self.end.card.queue_mut().wait_until(token, until)? else {
+                if waited < most && deadline.left().is_zero() {
+                    return Ok(false);
+                }
+                let late = self.end.card.queue().timeout("the reader's card to take a message".into(), most);
+                let _ = self.stop();
+                return Err(late.into());
+            };
             match check(completion, node, 0, token.operation()) {
                 Err(Error::Failed { operation: Operation::PutSignal, status: Status::BadWindow, .. }) => {
                     self.is_broken = true;
                 }
-                outcome => drop(outcome?),
+                Err(error) => {
+                    // The error says more than that the card does not stop either.
+                    let _ = self.stop();
+                    return Err(error.into());
+                }
+                Ok(_) => {}
             }
         }
         self.sent.pop_front();
+        self.moving = None;
         Ok(true)
     }
-}
 
-fn full(deadline: Deadline) -> PipeError {
-    PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
+    /// Why a call has waited in vain.
+    fn full(&self, deadline: Deadline) -> PipeError {
+        if self.is_broken {
+            return PipeError::Broken;
+        }
+        PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
+    }
 }
 
 impl io::Write for PipeWriter {

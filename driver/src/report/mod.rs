@@ -20,6 +20,9 @@ pub struct Execution {
     pub start_delay_cycles: Vec<u64>,
     /// How often the program is run, one run after the other; at least 1.
     pub repeat: u32,
+    /// Whether the barriers come before each run, and not before the first only: then no run overlaps with another, and the times of
+    /// all are those of one alone.
+    pub apart: bool,
     /// Time limit of the whole call, in the host's time: communicators, tables, barriers and programs.
     pub timeout: std::time::Duration,
     /// Host memory that the programs name. Each instruction in flight keeps the buffers that it names.
@@ -29,7 +32,7 @@ pub struct Execution {
 impl Default for Execution {
     fn default() -> Self {
         let timeout = std::time::Duration::from_secs(10);
-        Execution { start_delay_cycles: Vec::new(), repeat: 1, timeout, buffers: Vec::new() }
+        Execution { start_delay_cycles: Vec::new(), repeat: 1, apart: false, timeout, buffers: Vec::new() }
     }
 }
 
@@ -45,7 +48,8 @@ pub struct RankReport {
     pub node: u32,
     /// Completions of what ran before the program: barriers, and the delay if there was one.
     pub prologue: Vec<Completion>,
-    /// Counter at the start that all cards have, after the last barrier; `None` if there was no barrier to run.
+    /// Counter at the start that all cards have, after the last barrier; of runs [apart](Execution::apart), at that of the last run.
+    /// `None` if there was no barrier to run.
     pub synchronised: Option<u64>,
     /// Completions of the program in the first repetitions: as many as have [`COMPLETIONS_KEPT`] together, at least one.
     pub repetitions: Vec<Vec<Completion>>,
@@ -56,12 +60,13 @@ pub struct RankReport {
 pub struct Report {
     /// By rank, of the cards that this process holds. All else is of all ranks.
     pub ranks: Vec<RankReport>,
-    /// T1 of the last repetition: the largest over the ranks.
+    /// T1 of the last repetition: the largest over the ranks, each from its own first issue.
     pub t1_cycles: u64,
-    /// T2 of the last repetition: the largest over the ranks.
+    /// T2 of the last repetition: the largest over the ranks, each from its own first issue.
     pub t2_cycles: u64,
-    /// When the last byte of the last repetition had arrived at the last destination, counted on that card from the issue there; 0
-    /// if none did. A barrier is over at T2.
+    /// When the last byte of the last repetition had arrived at the last destination; 0 if none did. If barriers ran right before,
+    /// it is counted from the first issue on any card, by counters compared at the end of these. Else it is counted on the card
+    /// where it arrived, from the issue there: such repetitions overlap, and clocks drift apart. A barrier is over at T2.
     pub arrival_cycles: u64,
     /// Clock of the counters, kHz.
     pub clock_khz: u32,
@@ -110,6 +115,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::repetitions::Start;
     use crate::report::times::Run;
     use cmdseq::Status;
 
@@ -126,12 +132,18 @@ mod tests {
     }
 
     #[test]
+    fn with_lanes_a_program_ends_with_whatever_instruction_ends_last() {
+        let program = [completion(0, 40, 100, 90), completion(10, 15, 20, 18)];
+        assert_eq!(Times::of(&program), Times { t1_cycles: 40, t2_cycles: 100, arrival_cycles: 90 });
+    }
+
+    #[test]
     fn a_report_has_the_times_of_the_last_repetition() {
         let mut counted = Repetitions::new(1);
         for (index, one) in [completion(10, 5, 6, 3), completion(30, 7, 9, 8)].iter().enumerate() {
             let mut run = Run::default();
             run.add(one);
-            counted.add(0, index as u64, Some(0), &run);
+            counted.add(0, index as u64, Some(Start { counter: 0, is_new: index == 0 }), &run);
         }
         let report = Report::new(Vec::new(), 200_000, counted);
         assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (7, 9, 8));

@@ -33,10 +33,48 @@ pub struct Release {
 struct Partial {
     ranks: usize,
     times: Times,
-    /// Cycles since the common start at which the first and the last rank were done, and the last one had begun.
-    done: Option<(u64, u64, u64)>,
+    /// None if the ranks have no common start.
+    span: Option<Span>,
+}
+
+/// When ranks did a repetition, in cycles since the common start.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    first_came: u64,
+    last_came: u64,
+    first_done: u64,
+    last_done: u64,
     /// The rank that was done first.
     first: u32,
+    /// When the last byte was counted in; 0 if none was.
+    arrived: u64,
+}
+
+impl Span {
+    fn of(rank: u32, came: u64, done: u64, arrival_cycles: u64) -> Self {
+        let arrived = if arrival_cycles == 0 { 0 } else { came.saturating_add(arrival_cycles) };
+        Span { first_came: came, last_came: came, first_done: done, last_done: done, first: rank, arrived }
+    }
+
+    fn with(self, other: Span) -> Self {
+        Span {
+            first_came: self.first_came.min(other.first_came),
+            last_came: self.last_came.max(other.last_came),
+            first_done: self.first_done.min(other.first_done),
+            last_done: self.last_done.max(other.last_done),
+            first: if other.first_done < self.first_done { other.first } else { self.first },
+            arrived: self.arrived.max(other.arrived),
+        }
+    }
+}
+
+/// When ranks began together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The rank's counter then.
+    pub(crate) counter: u64,
+    /// Whether no repetition came between.
+    pub(crate) is_new: bool,
 }
 
 /// One repetition on one rank: its times, and cycles since the common start at which it had begun and was done.
@@ -46,6 +84,8 @@ pub(crate) struct Counted {
     index: u64,
     times: Times,
     came_and_done: Option<(u64, u64)>,
+    /// Whether the ranks began together, right after their start.
+    is_together: bool,
 }
 
 impl Counted {
@@ -104,13 +144,14 @@ impl Repetitions {
     }
 
     /// Counts `run`, the next repetition of `rank`, which is its `index`th. `start` is what the rank's counter was when all
-    /// began.
-    pub(crate) fn add(&mut self, rank: u32, index: u64, start: Option<u64>, run: &Run) {
+    /// began, this repetition or one before it.
+    pub(crate) fn add(&mut self, rank: u32, index: u64, start: Option<Start>, run: &Run) {
         let came_and_done = start.map(|start| {
-            let (issued, _, t2) = run.last;
-            (since(start, run.first_issued, 0), since(start, issued, t2))
+            let at = |cycles| since(start.counter, run.first_issued, cycles);
+            (at(0), at(run.times.t2_cycles))
         });
-        let one = Counted { rank, index, times: run.times(), came_and_done };
+        let is_together = start.is_some_and(|start| start.is_new);
+        let one = Counted { rank, index, times: run.times, came_and_done, is_together };
         match &mut self.list {
             Some(list) => list.push(one),
             None => self.count(&one),
@@ -118,7 +159,7 @@ impl Repetitions {
     }
 
     fn count(&mut self, one: &Counted) {
-        let Counted { rank, index, times, came_and_done } = *one;
+        let Counted { rank, index, times, came_and_done, is_together } = *one;
         let Some(at) = index.checked_sub(self.done) else { return };
         let at = at as usize;
         if at >= self.partial.len() {
@@ -127,11 +168,8 @@ impl Repetitions {
         let partial = &mut self.partial[at];
         partial.times = partial.times.largest(times);
         if let Some((came, done)) = came_and_done {
-            let (first, last, last_came) = partial.done.unwrap_or((u64::MAX, 0, 0));
-            if done < first {
-                partial.first = rank;
-            }
-            partial.done = Some((first.min(done), last.max(done), last_came.max(came)));
+            let own = Span::of(rank, came, done, if is_together { times.arrival_cycles } else { 0 });
+            partial.span = Some(partial.span.map_or(own, |span| span.with(own)));
         }
         partial.ranks += 1;
         while self.partial.front().is_some_and(|first| first.ranks == self.ranks) {
@@ -141,14 +179,16 @@ impl Repetitions {
 
     /// Counts the oldest repetition, which all ranks have done.
     fn settle(&mut self) {
-        let Some(Partial { times, done, first: rank, .. }) = self.partial.pop_front() else { return };
-        if let Some((first, last, last_came)) = done {
-            self.skew_summary.add(last - first);
+        let Some(Partial { mut times, span, .. }) = self.partial.pop_front() else { return };
+        if let Some(Span { first_came, last_came, first_done, last_done, first: rank, arrived }) = span {
+            // Data may wait for a card that comes late, and its own time begins then.
+            times.arrival_cycles = times.arrival_cycles.max(arrived.saturating_sub(first_came));
+            self.skew_summary.add(last_done - first_done);
             if self.skew.len() < REPETITIONS_KEPT {
-                self.skew.push(last - first);
+                self.skew.push(last_done - first_done);
             }
-            let off = last_came.saturating_add(first).saturating_mul(CLOCK_PPM) / 1_000_000;
-            let early_cycles = last_came.saturating_sub(first.saturating_add(off));
+            let off = last_came.saturating_add(first_done).saturating_mul(CLOCK_PPM) / 1_000_000;
+            let early_cycles = last_came.saturating_sub(first_done.saturating_add(off));
             if self.earliest_release.is_none_or(|known| known.early_cycles < early_cycles) {
                 self.earliest_release = Some(Release { rank, repetition: self.done, early_cycles });
             }
@@ -169,22 +209,29 @@ mod tests {
     use super::*;
     use cmdseq::Status;
 
+    fn completion(issued: u64, t1: u64, t2: u64, arrival: u64) -> Completion {
+        Completion { tag: 0, status: Status::Done, detail: 0, issued, t1, t2, arrival, bytes: 0, phase: true }
+    }
+
+    fn since_start(counter: u64) -> Option<Start> {
+        Some(Start { counter, is_new: false })
+    }
+
     fn run(issued: u64, t1: u64, t2: u64, arrival: u64) -> Run {
         let mut run = Run::default();
-        let status = Status::Done;
-        run.add(&Completion { tag: 0, status, detail: 0, issued, t1, t2, arrival, bytes: 0, phase: true });
+        run.add(&completion(issued, t1, t2, arrival));
         run
     }
 
     #[test]
     fn the_slowest_rank_of_each_repetition_counts_whoever_is_ahead() {
         let mut all = Repetitions::new(2);
-        all.add(0, 0, Some(0), &run(10, 5, 6, 3));
-        all.add(0, 1, Some(0), &run(30, 7, 9, 8));
+        all.add(0, 0, since_start(0), &run(10, 5, 6, 3));
+        all.add(0, 1, since_start(0), &run(30, 7, 9, 8));
         assert_eq!((all.times.len(), all.partial.len(), all.end()), (0, 2, AHEAD));
-        all.add(1, 0, Some(1000), &run(1010, 5, 10, 3));
+        all.add(1, 0, since_start(1000), &run(1010, 5, 10, 3));
         assert_eq!((all.times.len(), all.partial.len(), all.end()), (1, 1, AHEAD + 1));
-        all.add(1, 1, Some(1000), &run(1030, 7, 17, 8));
+        all.add(1, 1, since_start(1000), &run(1030, 7, 17, 8));
         assert_eq!((all.last.t1_cycles, all.last.t2_cycles, all.last.arrival_cycles), (7, 17, 8));
         assert_eq!(all.skew, [4, 8]);
         assert_eq!((all.times[0].t2_cycles, all.t2_summary.largest(), all.skew_summary.count()), (10, 17, 2));
@@ -192,11 +239,47 @@ mod tests {
     }
 
     #[test]
+    fn the_arrival_counts_from_the_first_rank_that_began_however_late_the_others_come() {
+        let mut all = Repetitions::new(3);
+        // All begin together. Then the first, which sends, is 100 cycles ahead, and the second 40 cycles behind the third.
+        for (index, issued) in [[10, 10, 10], [100, 240, 200]].into_iter().enumerate() {
+            let [sender, late, receiver] = issued;
+            let at = |counter| Some(Start { counter, is_new: true });
+            all.add(0, index as u64, at(0), &run(sender, 5, 60, 0));
+            // Its counter crosses the wrap on the way.
+            let start = (1 << 48) - 50;
+            all.add(1, index as u64, at(start), &run((start + late) & ((1 << 48) - 1), 5, 55, 50));
+            all.add(2, index as u64, at(0), &run(receiver, 5, 80, 70));
+        }
+        let arrivals: Vec<u64> = all.times.iter().map(|times| times.arrival_cycles).collect();
+        // T2 stays each card's own.
+        assert_eq!((arrivals, all.last.t2_cycles), (vec![70, 240 + 50 - 100], 80));
+        // Without a common start, there is only each card's own time; and where nothing arrives, no arrival.
+        let mut all = Repetitions::new(2);
+        all.add(0, 0, None, &run(10, 5, 60, 0));
+        all.add(1, 0, None, &run(500, 5, 55, 50));
+        all.add(0, 1, since_start(0), &run(10, 5, 60, 0));
+        all.add(1, 1, since_start(0), &run(500, 5, 55, 0));
+        assert_eq!((all.times[0].arrival_cycles, all.times[1].arrival_cycles), (50, 0));
+    }
+
+    #[test]
+    fn a_rank_is_done_when_its_last_instruction_is_complete_wherever_that_is_in_the_program() {
+        let mut all = Repetitions::new(2);
+        let mut lanes = run(0, 40, 100, 90);
+        lanes.add(&completion(10, 15, 20, 18));
+        all.add(0, 0, since_start(0), &lanes);
+        all.add(1, 0, since_start(0), &run(0, 30, 70, 60));
+        assert_eq!(all.last, Times { t1_cycles: 40, t2_cycles: 100, arrival_cycles: 90 });
+        assert_eq!(all.skew, [30]);
+    }
+
+    #[test]
     fn the_first_65536_are_listed_and_all_are_summed_up() {
         let mut all = Repetitions::new(1);
         let count = 65_536 + 3;
         for index in 0..count {
-            all.add(0, index, Some(0), &run(10 * index, 5, 6, 3));
+            all.add(0, index, since_start(0), &run(10 * index, 5, 6, 3));
         }
         assert_eq!((all.times.len(), all.skew.len()), (65_536, 65_536));
         assert_eq!((all.t2_summary.count(), all.skew_summary.count()), (count, count));
@@ -207,7 +290,12 @@ mod tests {
         let add = |all: &mut Repetitions, rank: u32| {
             for index in 0..5 {
                 let start = u64::from(rank) * 1000;
-                all.add(rank, index, Some(start), &run(start + 10 + 30 * index, 5, 6 + u64::from(rank) + index, 3));
+                all.add(
+                    rank,
+                    index,
+                    since_start(start),
+                    &run(start + 10 + 30 * index, 5, 6 + u64::from(rank) + index, 3),
+                );
             }
         };
         let mut one = Repetitions::new(2);
@@ -229,8 +317,8 @@ mod tests {
         let released = |drift: u64| {
             let mut all = Repetitions::new(2);
             // 20 ms on both clocks, the second of which runs ahead.
-            all.add(0, 0, Some(0), &run(100, 5, 4_000_000, 0));
-            all.add(1, 0, Some(0), &run(4_000_000 + 100 + drift, 5, 6, 0));
+            all.add(0, 0, since_start(0), &run(100, 5, 4_000_000, 0));
+            all.add(1, 0, since_start(0), &run(4_000_000 + 100 + drift, 5, 6, 0));
             all.earliest_release.map(|release| release.early_cycles)
         };
         // Each of the clocks is off by 300 millionths of 4 000 100 cycles at most.
@@ -240,21 +328,21 @@ mod tests {
     #[test]
     fn who_was_released_before_all_had_come_is_named() {
         let mut all = Repetitions::new(2);
-        all.add(0, 0, Some(0), &run(10, 5, 50, 0));
-        all.add(1, 0, Some(0), &run(20, 5, 50, 0));
+        all.add(0, 0, since_start(0), &run(10, 5, 50, 0));
+        all.add(1, 0, since_start(0), &run(20, 5, 50, 0));
         assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 0 }));
-        all.add(0, 1, Some(0), &run(100, 5, 200, 0));
-        all.add(1, 1, Some(0), &run(90, 5, 6, 0));
+        all.add(0, 1, since_start(0), &run(100, 5, 200, 0));
+        all.add(1, 1, since_start(0), &run(90, 5, 6, 0));
         let earliest = Some(Release { rank: 1, repetition: 1, early_cycles: 4 });
         assert_eq!(all.earliest_release, earliest);
         // Of several that are as early, the first.
-        all.add(0, 2, Some(0), &run(100, 5, 6, 0));
-        all.add(1, 2, Some(0), &run(110, 5, 6, 0));
+        all.add(0, 2, since_start(0), &run(100, 5, 6, 0));
+        all.add(1, 2, since_start(0), &run(110, 5, 6, 0));
         assert_eq!(all.earliest_release, earliest);
         // And of several ranks.
         let mut all = Repetitions::new(3);
         for (rank, issued) in [(0, 50), (1, 50), (2, 90)] {
-            all.add(rank, 0, Some(0), &run(issued, 5, 6, 0));
+            all.add(rank, 0, since_start(0), &run(issued, 5, 6, 0));
         }
         assert_eq!(all.earliest_release, Some(Release { rank: 0, repetition: 0, early_cycles: 34 }));
     }

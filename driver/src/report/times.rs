@@ -5,14 +5,14 @@ use cmdseq::Completion;
 use crate::sequencer::state::CYCLES_MASK;
 
 /// Times of a program on one card, or the largest of each over all cards, in cycles from the issue of its first
-/// instruction.
+/// instruction on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Times {
-    /// T1: all beats of the last instruction counted out.
+    /// T1: all beats of all instructions counted out.
     pub t1_cycles: u64,
-    /// T2: the last instruction complete.
+    /// T2: all instructions complete.
     pub t2_cycles: u64,
-    /// The last byte of any instruction counted in; 0 if none was.
+    /// The last byte of any instruction counted in; 0 if none was. In a [`Report`](crate::Report), from the first issue on any card.
     pub arrival_cycles: u64,
 }
 
@@ -21,9 +21,8 @@ pub struct Times {
 pub(crate) struct Run {
     count: usize,
     pub(crate) first_issued: u64,
-    /// Issue, T1 and T2 of the last completion.
-    pub(crate) last: (u64, u64, u64),
-    arrival_cycles: u64,
+    /// The largest so far: with several lanes, the last instruction of a program need not end last.
+    pub(crate) times: Times,
 }
 
 impl Run {
@@ -33,25 +32,17 @@ impl Run {
             self.first_issued = completion.issued;
         }
         self.count += 1;
-        self.last = (completion.issued, completion.t1, completion.t2);
-        if completion.arrival != 0 {
-            let arrival = since(self.first_issued, completion.issued, completion.arrival);
-            self.arrival_cycles = self.arrival_cycles.max(arrival);
-        }
+        let at = |cycles| since(self.first_issued, completion.issued, cycles);
+        self.times = self.times.largest(Times {
+            t1_cycles: at(completion.t1),
+            t2_cycles: at(completion.t2),
+            arrival_cycles: if completion.arrival == 0 { 0 } else { at(completion.arrival) },
+        });
     }
 
     /// Completions added.
     pub(crate) fn count(&self) -> usize {
         self.count
-    }
-
-    pub(crate) fn times(&self) -> Times {
-        let (issued, t1, t2) = self.last;
-        Times {
-            t1_cycles: since(self.first_issued, issued, t1),
-            t2_cycles: since(self.first_issued, issued, t2),
-            arrival_cycles: self.arrival_cycles,
-        }
     }
 }
 
@@ -60,7 +51,7 @@ impl Times {
     pub fn of(program: &[Completion]) -> Times {
         let mut run = Run::default();
         program.iter().for_each(|completion| run.add(completion));
-        if run.count() == 0 { Times::default() } else { run.times() }
+        run.times
     }
 
     /// The larger of each.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cmdseq::routing::{FftAxis, FftMapping, FftPlace, RoutingReport, TreeAlgorithm, compile};
 
+use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::deadline::Deadline;
 use crate::routed::error::{Error, Missing, Result, Stall};
@@ -26,7 +27,7 @@ pub struct Transform {
     pub side: u32,
     /// Cores of each card that transform lines.
     pub cores: u32,
-    /// Time limit for the cards.
+    /// Time limit for the cards: for copies of all points to them and back, and for the transform.
     pub timeout: Duration,
 }
 
@@ -78,7 +79,8 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Mapping`], [`Error::Cores`] and [`Error::Tables`] for a transform that the cards cannot hold, before anything is
-    /// written; [`Error::Stalled`] if the cards have not ended within the time limit; those of [`load`](Network::load); the cards'.
+    /// written; [`Error::Stalled`] if the cards have not ended within the time limit; those of [`load`](Network::load); the cards',
+    /// such as [`Timeout`](crate::Error::Timeout) of one that does not copy its points within the time limit.
     pub fn transform(&mut self, cluster: &mut Cluster, transform: &Transform, input: &[u8]) -> Result<Transformed> {
         let Transform { side, cores, timeout } = *transform;
         let mapping = FftMapping::new(side, self.torus())?;
@@ -101,14 +103,18 @@ impl Network {
         let output_at = (bytes as u64).next_multiple_of(ALIGNMENT);
         let turns = [FftAxis::X, FftAxis::Y].map(|axis| expected_packets(mapping, axis));
         let run = loaded.generation;
+        let deadline = Deadline::after(timeout);
         for (index, unit) in units.iter().enumerate() {
             let card = cluster.card_mut(index);
-            card.write_memory(0, &points(mapping, card.node(), input))?;
+            let points = points(mapping, card.node(), input);
+            within(deadline.left(), card, |card| card.write_memory(0, &points))?;
             let expected = [0, 1].map(|turn: usize| turns[turn][card.node() as usize]);
             unit.arm(&Settings { side, cores, input: 0, output: output_at, expected }, run)?;
         }
+        // The time of this write is not the cards': a mock transforms before it returns, in the time of its host.
+        let left = deadline.left();
         units[0].start(run)?;
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::after(left);
         for unit in &units {
             while !unit.is_done()? {
                 if deadline.left().is_zero() {
@@ -121,7 +127,7 @@ impl Network {
         let mut data = vec![0; bytes];
         for index in 0..units.len() {
             let card = cluster.card_mut(index);
-            card.read_memory(output_at, &mut data)?;
+            within(deadline.left(), card, |card| card.read_memory(output_at, &mut data))?;
             gather(mapping, card.node(), &data, &mut output);
         }
         let phase = |number| Ok::<_, Error>(self.span(&units, number)?.unwrap_or_default());
@@ -191,6 +197,15 @@ impl Network {
         }
         Ok(stall)
     }
+}
+
+/// Calls `act`, in which a call of the card that has no timeout of its own takes at most `timeout`.
+fn within<T>(timeout: Duration, card: &mut Card, act: impl FnOnce(&mut Card) -> crate::error::Result<T>) -> Result<T> {
+    let before = card.timeout();
+    card.set_timeout(timeout);
+    let outcome = act(card);
+    card.set_timeout(before);
+    Ok(outcome?)
 }
 
 /// Describes a card that lacks `points` points after the lines along `axis`, of which one is at the address `first`.

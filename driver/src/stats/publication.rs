@@ -124,8 +124,9 @@ fn code(state: State) -> u64 {
     }
 }
 
-/// Puts as much of `text` into `words` as fits, in whole characters.
+/// Puts as much of `text` into `words` as fits, in whole characters. Control characters, which readers refuse, are replaced.
 pub(super) fn put_text(words: &mut [u64], text: &str) {
+    let text = text.replace(char::is_control, "\u{fffd}");
     let mut end = text.len().min(words.len() * 8);
     while !text.is_char_boundary(end) {
         end -= 1;

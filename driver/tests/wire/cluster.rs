@@ -56,11 +56,26 @@ fn a_plan_runs_behind_two_barriers_by_one_doorbell_a_card() {
         assert_eq!(fake.counts(), (0, 1));
     }
     assert_eq!((report.t1_cycles, report.t2_cycles, report.arrival_cycles), (10, 20, 15));
-    assert_eq!(report.repetitions.len(), 2);
+    // What arrives at rank 1, which begins 100 cycles after the others, counts from when they began. Then each runs on its own.
+    assert_eq!(report.repetitions.iter().map(|one| one.arrival_cycles).collect::<Vec<_>>(), [100 + 15, 15]);
     assert_eq!((report.ranks[1].prologue.len(), report.ranks[1].repetitions.len()), (3, 2));
     // The fakes count 100 cycles an instruction, and rank 1 has a delay before. The counter wraps on the way.
     assert_eq!(report.skew_cycles, [100, 100]);
     assert_eq!(report.clock_khz, 200_000);
+}
+
+#[test]
+fn runs_apart_begin_together() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    let execution = Execution { start_delay_cycles: vec![0, 7, 0], repeat: 3, apart: true, ..Execution::default() };
+    let report = cluster.execute(&plan.set, &execution).unwrap();
+    // Two barriers before each run, which is a barrier too.
+    assert_eq!(fakes[0].state().ran, [Operation::Barrier; 9]);
+    assert_eq!(fakes[1].state().ran.iter().filter(|one| **one == Operation::Delay).count(), 1);
+    assert_eq!(report.repetitions.iter().map(|one| one.arrival_cycles).collect::<Vec<_>>(), [100 + 15, 15, 15]);
+    assert_eq!(report.skew_cycles, [100, 0, 0]);
+    assert_eq!((report.ranks[1].prologue.len(), report.ranks[1].repetitions.len()), (3, 3));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Registered memory: memory that the caller owns, mapped for DMA.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -106,13 +107,24 @@ unsafe impl HostMemory for RawMemory {
 }
 
 /// Memory that was not registered, and the reason. Converts to [`Error`], which drops the memory.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
+#[derive(Debug)]
 pub struct NotRegistered<M> {
     /// The memory, unchanged.
     pub memory: M,
     /// The reason.
     pub error: Error,
+}
+
+impl<M> fmt::Display for NotRegistered<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<M: fmt::Debug> std::error::Error for NotRegistered<M> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl<M> From<NotRegistered<M>> for Error {

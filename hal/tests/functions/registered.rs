@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::fake::Fake;
 use fpga_hal::endpoint::DmaFault;
 use fpga_hal::memory::{HostMemory, MmapMut, NotRegistered, RawMemory};
-use fpga_hal::{Direction, Domain, Error, Function, SharedMemory};
+use fpga_hal::{Direction, Domain, Error, Function, Iova, SharedMemory};
 
 const BYTES: usize = 1 << 18;
 
@@ -65,6 +65,16 @@ fn a_buffer_next_to_memory_of_one_direction_does_not_lend_it_its_own() {
     assert!(fake.dma_write(memory.iova().0 + 8, &vec![1; page]).is_err());
     assert_eq!(buffer.load_acquire(0).unwrap(), 0, "nothing was written");
     assert_eq!(fake.dma_read(memory.iova().0 + 8, &mut vec![1; page]), Ok(()));
+}
+
+#[test]
+fn a_refusal_has_the_cause_of_its_error() {
+    let error = Error::DmaMap { iova: Iova(0), bytes: 1, source: std::io::ErrorKind::OutOfMemory.into() };
+    let text = error.to_string();
+    let refused = NotRegistered { memory: (), error };
+    assert_eq!(refused.to_string(), text);
+    let cause = std::error::Error::source(&refused).expect("a cause");
+    assert_eq!(cause.to_string(), std::io::Error::from(std::io::ErrorKind::OutOfMemory).to_string());
 }
 
 /// Memory that looks, when it is dropped, at how many mappings there are.

@@ -8,7 +8,7 @@ use cmdseq::instruction::Window;
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Error, PIPE_BUF, PIPE_BYTES, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_hal::in_process;
-use fpga_mock::{Fabric, Profile};
+use fpga_mock::{Fabric, Fault, Moved, Profile, When};
 use fpga_tests::run::domain;
 use proptest::prelude::*;
 
@@ -106,6 +106,107 @@ fn a_closed_reader_breaks_the_pipe() {
         let mut card = writer.close().unwrap();
         card.run([Instruction::nop()], LONG).unwrap();
     }
+}
+
+/// Whether the last data came is told by the last call, if no call has told before.
+#[test]
+fn a_writer_that_closes_learns_that_its_last_data_was_refused() {
+    for has_data in [false, true] {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        let (mut writer, reader) = open(&fabric, Pipe::new(0, 1));
+        writer.write_all(b"came, and was not read").unwrap();
+        writer.flush().unwrap();
+        let there = reader.close().unwrap();
+        if has_data {
+            writer.write_all(b"hello\n").unwrap();
+        }
+        match writer.close() {
+            Ok(mut card) => {
+                assert!(!has_data);
+                card.run([Instruction::nop()], LONG).unwrap();
+            }
+            Err(error) => assert!(has_data && matches!(error, PipeError::Broken), "{error}"),
+        }
+        drop(there);
+    }
+}
+
+/// The end has room in a pipe that is full. It does not pass for that of the data, of which some has not left.
+#[test]
+fn a_writer_that_gives_up_tells_the_reader() {
+    let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+    let (mut writer, mut reader) = open(&fabric, Pipe::new(0, 1));
+    let sent = data(4 * PIPE_BYTES as usize);
+    writer.set_timeout(SHORT);
+    let mut written = 0;
+    let full = loop {
+        match writer.write(&sent[written..]) {
+            Ok(bytes) => written += bytes,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, PipeError::TimedOut { .. }), "{full}");
+    // Longer than the cards need to come to rest.
+    writer.set_timeout(Duration::from_secs(3));
+    let error = writer.close().unwrap_err();
+    assert!(matches!(error, PipeError::TimedOut { .. }), "{error}");
+    let (mut came, mut buffer) = (Vec::<u8>::new(), vec![0; PIPE_BUF]);
+    let end = loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => panic!("{} bytes of {written} pass for all", came.len()),
+            Ok(bytes) => came.extend(&buffer[..bytes]),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(end, PipeError::Truncated), "{end}");
+    assert!(matches!(reader.read(&mut buffer), Err(PipeError::Truncated)), "again");
+    assert_eq!(io::Error::from(end).kind(), io::ErrorKind::UnexpectedEof);
+    assert!(came.len() < written && came == sent[..came.len()]);
+    reader.close().unwrap();
+}
+
+/// Once a message is lost, none leaves after it.
+#[test]
+fn a_writer_whose_link_has_failed_tells_the_reader() {
+    const MICROSECOND: u64 = 1_000_000;
+    let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+    let (mut writer, mut reader) = open(&fabric, Pipe::new(0, 1));
+    writer.write_all(b"came").unwrap();
+    writer.flush().unwrap();
+    // While the card copies the message from the host, and while it sends it; not in the short one that tells.
+    let when = When::Moved(Moved { node: 0, tag: None, transfer: 0, bytes: 1000 });
+    fabric.plant(Fault::Flap { a: 0, b: 1, when, down_ps: 3 * MICROSECOND / 10, count: 2 });
+    writer.write_all(&[7; PIPE_BUF]).unwrap();
+    let error = writer.close().unwrap_err();
+    assert!(matches!(error, PipeError::Card(Error::Failed { status: Status::LinkDown, .. })), "{error}");
+    let mut came = [0; 9];
+    assert_eq!(reader.read(&mut came).unwrap(), 4);
+    let error = reader.read(&mut came).unwrap_err();
+    assert!(matches!(error, PipeError::Truncated), "{error}");
+}
+
+/// A put that is lost on the way has the card's time, not the reader's.
+#[test]
+fn a_writer_does_not_wait_for_a_message_that_is_lost() {
+    let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    let (mut writer, reader) = thread::scope(|scope| {
+        let reader = scope.spawn(|| PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader"));
+        let mut impatient = card(&fabric, 0);
+        impatient.set_timeout(Duration::from_secs(3));
+        (PipeWriter::open(impatient, pipe, LONG).expect("a writer"), reader.join().expect("no panic"))
+    });
+    fabric.plant(Fault::Garble { from: 0, to: 1, after: 0 });
+    writer.set_timeout(SHORT);
+    writer.write_all(b"lost").unwrap();
+    let error = loop {
+        match writer.flush() {
+            Err(PipeError::TimedOut { .. }) => {}
+            outcome => break outcome.unwrap_err(),
+        }
+    };
+    assert!(matches!(error, PipeError::Card(Error::Timeout { .. })), "{error}");
+    drop((writer, reader));
 }
 
 #[test]

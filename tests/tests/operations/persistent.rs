@@ -330,6 +330,9 @@ fn slots_come_back_and_what_is_gone_is_stale() {
     assert!(stale(&mut cluster, &mut here));
     let mut anew = prepared(&mut cluster);
     cluster.launch(&mut anew).unwrap();
+    // What this cluster has in flight is none of the other's.
+    assert!(matches!(other.finish(&mut anew, TIMEOUT), Err(Error::Stale { .. })));
+    assert!(matches!(other.give_up(&mut anew), Err(Error::Stale { .. })));
     cluster.finish(&mut anew, TIMEOUT).unwrap();
 }
 

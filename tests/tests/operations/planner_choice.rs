@@ -5,10 +5,11 @@
 #[path = "../../../cmdseq/tests/cards/mod.rs"]
 mod cards;
 
-use cmdseq::plan::{Collective, Plan, Request, predict};
+use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan, predict};
 use cmdseq::{Capabilities, Instruction, Operand, Topology};
+use fpga_driver::{Cluster, Execution};
 use fpga_mock::Profile;
-use fpga_tests::prediction::{self, Case, Lengths, plans, request, request_of};
+use fpga_tests::prediction::{self, Case, Lengths, arrival_cycles, plans, request, request_of};
 use fpga_tests::sweep::is_full;
 use fpga_tests::{pattern, run};
 
@@ -97,11 +98,32 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
     };
     assert_eq!(*found, planned_for, "the cards are not what was planned for");
     fabric.hollow_out();
-    let mut one = |plan: &Plan| prediction::run(&mut cluster, plan);
+    let mut one = |plan: &Plan| run_to_t2(&mut cluster, plan);
     planned
         .iter()
         .map(|(chosen, forced)| Outcome { chosen: one(chosen), forced: forced.iter().map(&mut one).collect() })
         .collect()
+}
+
+/// Runs a plan, and checks T2: no card is done before what arrives there, and the last one is when predicted.
+fn run_to_t2(cluster: &mut Cluster, plan: &Plan) -> Case {
+    let report = cluster.execute(&plan.set, &Execution::default()).expect("a run");
+    let ps = |cycles: u64| cycles * 1_000_000_000 / u64::from(report.clock_khz);
+    let request = &plan.request;
+    let case = Case {
+        collective: request.collective,
+        algorithm: plan.algorithm,
+        ranks: request.ranks(),
+        bytes: request.bytes.max(request.counts.iter().copied().max().unwrap_or(0)),
+        is_rendezvous: request.eager_limit == Some(0),
+        predicted_ps: plan.predicted.arrival_ps,
+        simulated_ps: ps(arrival_cycles(plan, &report)),
+    };
+    let (counted, predicted) = (ps(report.t2_cycles), plan.predicted.t2_ps);
+    assert!(report.t2_cycles >= report.arrival_cycles, "{case:?}: T2 is {counted} ps, before the arrival");
+    let wrong = 100.0 * (predicted as f64 / counted as f64 - 1.0);
+    assert!(wrong.abs() <= WRONG_PERCENT, "{case:?}: T2 is {counted} ps, predicted {predicted}: {wrong:+.1} %");
+    case
 }
 
 fn check(profile: &Profile, requests: &[Request]) {
@@ -225,6 +247,40 @@ fn late_cards_are_predicted_too() {
         }
     }
     println!("at most {worst:.2} % wrong");
+}
+
+/// Repetitions that begin together take as long as one alone. If one card is late, its data counts from when the others began.
+#[test]
+fn repetitions_apart_take_as_long_as_one_alone() {
+    const LATE_CYCLES: u64 = 20_000;
+    for (profile, collective, bytes, (root, peer), algorithm) in [
+        (Profile::optweb(5), Collective::Broadcast, 64 << 10, (0, 0), Some(Algorithm::Ring)),
+        (Profile::optweb_dragonfly(3, 3), Collective::Send, 1, (3, 1), None),
+        (Profile::optweb(4), Collective::Send, 4 << 10, (1, 0), None),
+    ] {
+        let nodes = profile.nodes;
+        let (_, mut cluster) = run::open(profile);
+        let request = Request { root, peer, algorithm, ..Request::new(collective, (0..nodes).collect(), bytes) };
+        let plan = plan(&request, cluster.capabilities()).unwrap();
+        let bound_ps = request.lower_bound(cluster.capabilities()).unwrap().total_ps();
+        let mut arrivals = |start_delay_cycles: Vec<u64>| {
+            let execution = Execution { start_delay_cycles, repeat: 4, apart: true, ..Execution::default() };
+            let report = cluster.execute(&plan.set, &execution).unwrap();
+            let ps = |cycles: u64| cycles * 1_000_000_000 / u64::from(report.clock_khz);
+            assert_eq!(report.arrival_cycles, report.repetitions[3].arrival_cycles);
+            report.repetitions.iter().map(|times| ps(times.arrival_cycles)).collect::<Vec<_>>()
+        };
+        let together = arrivals(Vec::new());
+        let wrong = |ps: &u64| 100.0 * (plan.predicted.arrival_ps as f64 / *ps as f64 - 1.0);
+        assert!(together.iter().all(|ps| wrong(ps).abs() <= WRONG_PERCENT), "{collective:?}: {together:?}");
+        assert!(together.iter().all(|ps| *ps >= bound_ps), "{collective:?}: {together:?}");
+        for late in 0..plan.set.nodes.len() {
+            let mut delays = vec![0; plan.set.nodes.len()];
+            delays[late] = LATE_CYCLES;
+            let arrivals = arrivals(delays);
+            assert!(arrivals.iter().all(|ps| *ps >= bound_ps), "{collective:?}, {late} is late: {arrivals:?}");
+        }
+    }
 }
 
 /// Signals are waited for as long as they take to come.

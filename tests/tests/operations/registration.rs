@@ -76,6 +76,44 @@ fn ranks_register_communicators_that_others_know_nothing_of() {
     });
 }
 
+/// A plan for all has inner communicators that only their own ranks have registered, and the other ranks never heard of.
+#[test]
+fn a_plan_for_all_shares_what_some_of_its_ranks_have_registered() {
+    let fabric = Fabric::new(Profile::optweb_dragonfly(2, 2)).unwrap();
+    let _clock = fabric.start_clock();
+    let connected: Vec<Mutex<Vec<Thread>>> = (0..4).map(|_| Mutex::default()).collect();
+    let connect = |list: &[usize]| {
+        for (peers, node) in Thread::connect(list.len() as u32).into_iter().zip(list) {
+            connected[*node].lock().unwrap().push(peers);
+        }
+    };
+    [&[0, 1][..], &[2, 3], &[0, 1, 2, 3], &[0, 1], &[2, 3]].iter().for_each(|list| connect(list));
+    threads::ranks(4, |all| {
+        let node = all.rank();
+        let mut cluster = Cluster::of(vec![threads::card(&fabric, node).unwrap()]).unwrap();
+        let register = |cluster: &mut Cluster| {
+            let peers = connected[node as usize].lock().unwrap().remove(0);
+            cluster.register(Box::new(peers), &[]).unwrap()
+        };
+        let (row, world) = (register(&mut cluster), register(&mut cluster));
+        let barrier = plan(&Request::new(Collective::Barrier, vec![0, 1, 2, 3], 0), cluster.capabilities()).unwrap();
+        let inner: Vec<_> = barrier.set.communicators.iter().map(|one| one.members.clone()).collect();
+        assert!(inner.contains(&vec![0, 1]) && inner.contains(&vec![2, 3]), "{inner:?}");
+        for _ in 0..3 {
+            execute(&mut cluster.among(&world).unwrap(), &barrier);
+        }
+        // Other ids of the same ranks are learned as well.
+        cluster.free(&row).unwrap();
+        let anew = register(&mut cluster);
+        execute(&mut cluster.among(&world).unwrap(), &barrier);
+        cluster.free(&anew).unwrap();
+        execute(&mut cluster.among(&world).unwrap(), &barrier);
+        cluster.free(&world).unwrap();
+        cluster.close().unwrap();
+        drop(all);
+    });
+}
+
 /// More than all ids of a card's table: each returns when both ranks have freed it.
 #[test]
 fn ids_return_once_all_members_have_freed_them() {

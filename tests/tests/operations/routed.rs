@@ -16,7 +16,7 @@ use fpga_driver::routed::{Error, Network, Transform, Transformed};
 use fpga_driver::{Cluster, Error as CardError};
 use fpga_hal::endpoint::Interposer;
 use fpga_hal::{BarIndex, Endpoint, Function, in_process};
-use fpga_mock::{Fabric, Fault, Hardware, Profile};
+use fpga_mock::{Fabric, Fault, Hardware, Profile, When};
 use fpga_regs::{fft, router};
 use fpga_tests::altered::altered;
 use fpga_tests::dice::{Dice, seed};
@@ -348,7 +348,7 @@ fn a_dropped_packet_is_named_and_the_next_transform_is_right() {
     for (to, turn) in [([1, 2, 3], "XY"), ([1, 1, 0], "YZ")] {
         let [from, to] = [[1, 1, 3], to].map(|place| torus.node(place));
         fabric.plant(Fault::Drop { from, to, after: 0 });
-        let error = transform(&mut cluster, 32, Duration::from_millis(50), &input).unwrap_err();
+        let error = transform(&mut cluster, 32, Duration::from_secs(2), &input).unwrap_err();
         let Error::Stalled(stall) = error else { panic!("{error}") };
         assert_eq!((stall.turn, stall.dropped, stall.lost, stall.stray), (turn, 1, 0, 0), "{stall}");
         let card = &stall.cards[0];
@@ -363,6 +363,19 @@ fn a_dropped_packet_is_named_and_the_next_transform_is_right() {
         let done = transform(&mut cluster, 32, SECONDS, &input).unwrap();
         assert!(distance(32, points(&input), &points(&done.output)) < bound(32));
     }
+}
+
+/// A stopped sequencer copies no points: the limit is the transform's, and the card's own is as before.
+#[test]
+fn the_time_limit_is_that_of_copies_too() {
+    let (fabric, mut cluster) = open(novo_g("2x2x2"));
+    fabric.plant(Fault::Freeze { node: 3, when: When::After(0) });
+    cluster.set_timeout(Duration::from_secs(600));
+    let limit = Duration::from_millis(50);
+    let error = transform(&mut cluster, 16, limit, &random(16, 1)).unwrap_err();
+    let Error::Card(CardError::Timeout { waited, .. }) = &error else { panic!("{error}") };
+    assert!(*waited < Duration::from_secs(300), "{error}");
+    assert!(cluster.cards().iter().all(|card| card.timeout() == Duration::from_secs(600)));
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct fpga_request {
     pub peer: u32,
 }
 
+/// Bytes of a request of the first version of the library, which ends with `peer`.
+const FIRST_REQUEST: usize = std::mem::offset_of!(fpga_request, peer) + size_of::<u32>();
+
 impl Default for fpga_request {
     fn default() -> Self {
         let none = std::ptr::null();
@@ -77,7 +80,7 @@ pub extern "C" fn fpga_collective_plan(
 ) -> c_int {
     call(|| {
         let collective = memory::out(collective, "collective")?;
-        let given = memory::structure(request, bytes, "request")?;
+        let given = memory::structure(request, bytes, FIRST_REQUEST, "request")?;
         let request = Request {
             operation: memory::text(given.operation, "operation")?,
             reduction: memory::option(given.reduction, "reduction")?,
@@ -147,7 +150,11 @@ pub extern "C" fn fpga_collective_write(
 ) -> c_int {
     call(|| {
         let data = memory::bytes(data, bytes)?;
-        handles::with_collective(collective, |cards, id| Ok(cards.write_input(id, rank, offset, data)?))
+        handles::with_collective(collective, |cards, id| {
+            let (input, _) = cards.data_bytes(id, rank)?;
+            check_range("input", input, offset, data.len())?;
+            Ok(cards.write_input(id, rank, offset, data)?)
+        })
     })
 }
 
@@ -162,8 +169,21 @@ pub extern "C" fn fpga_collective_read(
 ) -> c_int {
     call(|| {
         let data = memory::bytes_mut(data, bytes)?;
-        handles::with_collective(collective, |cards, id| Ok(cards.read_output(id, rank, offset, data)?))
+        handles::with_collective(collective, |cards, id| {
+            let (_, output) = cards.data_bytes(id, rank)?;
+            check_range("output", output, offset, data.len())?;
+            Ok(cards.read_output(id, rank, offset, data)?)
+        })
     })
+}
+
+/// Refuses bytes outside of a rank's data, also if there are none.
+fn check_range(what: &str, total: u64, offset: u64, bytes: usize) -> Result<()> {
+    if offset.checked_add(bytes as u64).is_some_and(|end| end <= total) {
+        return Ok(());
+    }
+    let message = format!("{bytes} bytes from {offset} are outside of the {what}: the rank has {total} bytes");
+    Err(::fpga_collective::Error::new(Class::Refused, message).into())
 }
 
 /// Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done.
@@ -172,23 +192,33 @@ pub extern "C" fn fpga_collective_launch(collective: *mut fpga_collective) -> c_
     call(|| handles::with_collective(collective, |cards, id| Ok(cards.launch(id)?)))
 }
 
-/// Stores 1 in *is_done if all ranks are done, else 0. Never waits.
+/// Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. FPGA_REFUSED if there was no launch, or
+/// it failed or was aborted.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done: *mut c_int) -> c_int {
     call(|| {
         let is_done = memory::out(is_done, "is_done")?;
-        let times = handles::with_collective(collective, |cards, id| Ok(cards.test(id)?))?;
+        let times = handles::with_collective(collective, |cards, id| match cards.times(id)? {
+            None => Ok(cards.test(id)?),
+            done => Ok(done),
+        })?;
         is_done.set(times.is_some().into());
         Ok(())
     })
 }
 
-/// Waits until all ranks are done, for at most `timeout_us` microseconds. After FPGA_TIMEOUT the launch goes on: wait again, or
-/// abort it. After another error it is over, and the output is undefined.
+/// Waits until all ranks are done with the last launch, for at most `timeout_us` microseconds. Returns at once if they are. After
+/// FPGA_TIMEOUT the launch goes on: wait again, or abort it. After another error it is over, and the output is undefined.
+/// FPGA_REFUSED if there was no launch, or it failed or was aborted.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_wait(collective: *mut fpga_collective, timeout_us: u64) -> c_int {
     let timeout = Duration::from_micros(timeout_us);
-    call(|| handles::with_collective(collective, |cards, id| Ok(cards.wait(id, timeout).map(drop)?)))
+    call(|| {
+        handles::with_collective(collective, |cards, id| match cards.times(id)? {
+            None => Ok(cards.wait(id, timeout).map(drop)?),
+            Some(_) => Ok(()),
+        })
+    })
 }
 
 /// Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). FPGA_REFUSED if it is not

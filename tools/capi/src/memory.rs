@@ -84,14 +84,16 @@ impl<T> Out<T> {
     }
 }
 
-/// Reads one value, or the part of it that a caller with an older header knows; the rest is `T`'s default.
-pub(crate) fn structure<T: Copy + Default>(pointer: *const T, bytes: usize, what: &str) -> Result<T> {
+/// Reads one value, or the part of it that a caller with an older header knows; the rest is `T`'s default. The first version had
+/// `first` bytes: fewer may end within a pointer.
+pub(crate) fn structure<T: Copy + Default>(pointer: *const T, bytes: usize, first: usize, what: &str) -> Result<T> {
     if pointer.is_null() {
         return Err(Error::usage(format!("{what} is NULL")));
     }
-    if bytes == 0 || bytes > size_of::<T>() {
+    if bytes < first || bytes > size_of::<T>() {
         let known = size_of::<T>();
-        return Err(Error::usage(format!("{what} has {bytes} bytes: this library knows 1 to {known}; pass sizeof")));
+        let message = format!("{what} has {bytes} bytes: expected at least {first} and at most {known}; pass sizeof");
+        return Err(Error::usage(message));
     }
     let mut value = T::default();
     // SAFETY: The destination is a local of at least `bytes` bytes, by the check. The source is not NULL and has `bytes` bytes, as

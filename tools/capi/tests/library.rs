@@ -77,6 +77,21 @@ fn the_header_is_up_to_date() {
     assert!(committed == generated, "fpga.h differs from the code: cp {new} {HERE}/include/fpga.h");
 }
 
+/// Programs in C89 may include it, and every program more than once.
+#[test]
+fn the_header_is_for_old_programs_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    fs::write(&source, "#include <fpga.h>\n#include <fpga.h>\nint main(void) { return FPGA_OK; }\n").unwrap();
+    for (compiler, language, standard) in
+        [("cc", "c", "-std=c89"), ("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++11")]
+    {
+        let mut command = Command::new(compiler);
+        command.args([standard, "-pedantic", "-fsyntax-only", "-x", language, "-I"]);
+        run(command.arg(format!("{HERE}/include")).arg(&source));
+    }
+}
+
 /// Both libraries have what the list says, and the shared one nothing else.
 #[test]
 fn the_symbols_are_those_of_the_list() {

@@ -66,6 +66,10 @@ static void nulls(void) {
     EXPECT(fpga_collective_plan(cluster, &request, 4096, &collective), FPGA_USAGE, "sizeof");
     EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "operation is NULL");
     request.operation = "allreduc";
+    /* In the middle of a pointer, and of what came with the first version. */
+    EXPECT(fpga_collective_plan(cluster, &request, 12, &collective), FPGA_USAGE, "request has 12 bytes: expected at least");
+    EXPECT(fpga_collective_plan(cluster, &request, sizeof request - 1, &collective), FPGA_USAGE, "sizeof");
+    EXPECT(fpga_collective_plan(cluster, &request, 0, &collective), FPGA_USAGE, "sizeof");
     EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "available: ");
     request.operation = "allgatherv";
     EXPECT(fpga_collective_plan(cluster, &request, sizeof request, &collective), FPGA_USAGE, "several lengths");
@@ -99,11 +103,29 @@ static void order(void) {
         exit(1);
     }
     EXPECT(fpga_collective_write(collective, 0, 1, data, sizeof data), FPGA_REFUSED, "input");
+    EXPECT(fpga_collective_write(collective, 0, sizeof data + 1, data, 0), FPGA_REFUSED, "input");
+    EXPECT(fpga_collective_write(collective, 0, UINT64_MAX, data, sizeof data), FPGA_REFUSED, "input");
+    EXPECT(fpga_collective_read(collective, 0, 4 * sizeof data + 1, data, 0), FPGA_REFUSED, "output");
+    OK(fpga_collective_write(collective, 0, sizeof data, data, 0));
+    OK(fpga_collective_read(collective, 0, 4 * sizeof data, data, 0));
     OK(fpga_collective_abort(collective));
     OK(fpga_collective_launch(collective));
     EXPECT(fpga_collective_launch(collective), FPGA_REFUSED, "in flight");
     EXPECT(fpga_collective_read(collective, 0, 0, data, sizeof data), FPGA_REFUSED, "in flight");
     OK(fpga_collective_wait(collective, UINT64_MAX));
+    /* It stays done. */
+    OK(fpga_collective_wait(collective, 0));
+    is_done = 0;
+    OK(fpga_collective_test(collective, &is_done));
+    if (!is_done) {
+        fprintf(stderr, "done, but the test says no\n");
+        exit(1);
+    }
+    OK(fpga_collective_write(collective, 0, 0, data, sizeof data));
+    OK(fpga_collective_launch(collective));
+    OK(fpga_collective_abort(collective));
+    EXPECT(fpga_collective_test(collective, &is_done), FPGA_REFUSED, "launch the collective first");
+    EXPECT(fpga_collective_wait(collective, 1000), FPGA_REFUSED, "launch the collective first");
     OK(fpga_collective_release(collective));
     EXPECT(fpga_collective_release(collective), FPGA_USAGE, "was closed");
     EXPECT(fpga_collective_launch(collective), FPGA_USAGE, "was closed");

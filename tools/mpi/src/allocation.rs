@@ -1,13 +1,24 @@
 //! `MPI_Alloc_mem` and `MPI_Free_mem`.
 
-use crate::foreign::{Code, Inside, SUCCESS, Word};
+use crate::foreign::{Code, Inside, SUCCESS, Word, descriptors};
 use crate::memory::{self, Memory};
+use crate::mpi::Info;
 use crate::session::{Session, session};
 
-/// Allocates `bytes` bytes that the card reaches, and has `store` keep their address. Where there are none, allocates by `pass`.
-pub(crate) fn allocate(bytes: Word, store: impl FnOnce(Word), pass: impl FnOnce() -> Code) -> Code {
+/// The info key for a larger alignment than any type needs (MPI 4.0, section 9.2).
+const ALIGNMENT: &str = "mpi_minimum_memory_alignment";
+/// Memory begins on a page.
+const PAGE: usize = 4096;
+/// Blocks below this leave room for larger ones, whose copies take longer.
+const SMALL: usize = 64 << 10;
+/// Most blocks, if descriptors suffice for more: each takes two mappings of the process, which has 65530 on Linux.
+const BLOCKS_MAX: usize = 8192;
+
+/// Allocates `bytes` bytes that the card reaches, and has `store` keep their address. Where there are none, or `info` asks for what
+/// they have not, allocates by `pass`.
+pub(crate) fn allocate(bytes: Word, info: Word, store: impl FnOnce(Word), pass: impl FnOnce() -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return pass() };
-    let allocated = session().as_mut().and_then(|session| reached(session, bytes));
+    let allocated = session().as_ref().and_then(|session| reached(session, bytes, info));
     match allocated {
         Some(address) => {
             store(address);
@@ -17,12 +28,32 @@ pub(crate) fn allocate(bytes: Word, store: impl FnOnce(Word), pass: impl FnOnce(
     }
 }
 
-fn reached(session: &mut Session, bytes: Word) -> Option<Word> {
+fn reached(session: &Session, bytes: Word, info: Word) -> Option<Word> {
     let bytes = isize::try_from(bytes).ok().filter(|bytes| *bytes > 0)? as usize;
-    let memory = Memory::of(session.engine()?.allocate(bytes)?)?;
+    // Each block has a descriptor. The program needs some of its own, and so do the buffers of this library.
+    if memory::blocks() >= most_blocks(bytes, descriptors()) {
+        return None;
+    }
+    let engine = session.cards.as_ref().ok()?.engine.as_ref()?;
+    let constants = &session.constants;
+    if constants.abi.handle(info) != constants.info_null && alignment(Info(info)).is_some_and(|bytes| bytes > PAGE) {
+        return None;
+    }
+    let memory = Memory::of(engine.allocate(bytes)?)?;
     let address = memory.address();
     memory::add(memory);
     Some(address)
+}
+
+/// Most blocks that the program may have when it is given one of `bytes` bytes.
+fn most_blocks(bytes: usize, descriptors: usize) -> usize {
+    let share = if bytes < SMALL { 4 } else { 2 };
+    descriptors.min(2 * BLOCKS_MAX) / share
+}
+
+/// The alignment that the program asks for.
+fn alignment(info: Info) -> Option<usize> {
+    info.value(ALIGNMENT)?.trim().parse().ok()
 }
 
 /// Frees memory of [`allocate`]; any other by `pass`. MPI may be calling the program now, which frees its memory in a delete function or an
@@ -30,4 +61,16 @@ fn reached(session: &mut Session, bytes: Word) -> Option<Word> {
 pub(crate) fn free(address: Word, pass: impl FnOnce() -> Code) -> Code {
     // A card that still uses it, after an error, keeps it.
     memory::remove(address).map_or_else(pass, |_| SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_leave_descriptors_to_the_program() {
+        assert_eq!([16, SMALL].map(|bytes| most_blocks(bytes, 1024)), [256, 512]);
+        assert_eq!([16, SMALL].map(|bytes| most_blocks(bytes, usize::MAX)), [BLOCKS_MAX / 2, BLOCKS_MAX]);
+        assert!(descriptors() > 0);
+    }
 }

@@ -10,6 +10,7 @@ use cmdseq::plan::Collective;
 use crate::allocation;
 use crate::arguments::{Arguments, Array, Side};
 use crate::foreign::{self, Function, Inside, SUCCESS, Word, pmpi};
+use crate::handlers;
 use crate::hints;
 use crate::mpi::{self, Comm};
 use crate::offload::{collective, counted};
@@ -32,7 +33,8 @@ fn bytes_of(count: fn(Word) -> i64) -> usize {
     if count(1 << 32) == 0 { size_of::<c_int>() } else { size_of::<i64>() }
 }
 
-/// Exports the function `name` of MPI, with these words as arguments and this body.
+/// Exports the function `name` of MPI, with these words as arguments and this body. An error handler of the program may leave it
+/// by an exception of C++.
 macro_rules! exported {
     ($name:ident ($($word:ident)*) $body:expr) => {
         #[doc = concat!("`", stringify!($name), "` of MPI.")]
@@ -40,7 +42,7 @@ macro_rules! exported {
         /// # Safety
         /// As MPI requires.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($word: Word),*) -> c_int {
+        pub unsafe extern "C-unwind" fn $name($($word: Word),*) -> c_int {
             $body
         }
     };
@@ -50,7 +52,7 @@ macro_rules! exported {
 macro_rules! real {
     ($real:ident ($($word:ident)*)) => {
         // SAFETY: by the contract of the exported function, the words are those of a call of MPI.
-        unsafe { pmpi!($real $(, $word)*) }
+        foreign::passing(|| unsafe { pmpi!($real $(, $word)*) })
     };
 }
 
@@ -100,7 +102,7 @@ fn narrowed(arguments: &Arguments, small: impl FnOnce() -> c_int) -> c_int {
     let arrays = narrow(arguments);
     match arrays {
         // SAFETY: the words are those of a call of MPI, and there is a number for each rank where MPI reads one.
-        Ok(Some([send, receive])) => unsafe { small_vector(arguments, &send, &receive) },
+        Ok(Some([send, receive])) => foreign::passing(|| unsafe { small_vector(arguments, &send, &receive) }),
         Ok(None) => comm.raise(NO_LARGE_COUNTS),
         Err(code) => code,
     }
@@ -194,6 +196,14 @@ macro_rules! hinted {
     )+};
 }
 
+/// Exports functions that free a communicator, whose address is their argument.
+macro_rules! freeing {
+    ($($name:ident $profiled:ident;)+) => {$(
+        exported! { $name (comm) { session::free(|| real!($name (comm))) } }
+        exported! { $profiled (comm) { session::free(|| real!($name (comm))) } }
+    )+};
+}
+
 /// Exports functions that begin the session when MPI has succeeded.
 macro_rules! beginning {
     ($($name:ident $real:ident $words:tt;)+) => {$(
@@ -235,13 +245,35 @@ ending! {
 
 barrier! { MPI_Barrier PMPI_Barrier }
 
+freeing! {
+    MPI_Comm_free PMPI_Comm_free;
+    MPI_Comm_disconnect PMPI_Comm_disconnect;
+}
+
+/// Exports functions that make an error handler of a communicator.
+macro_rules! handling {
+    ($($name:ident $real:ident;)+) => {$(
+        exported! { $name (handler made) {
+            let handler = handlers::instead_of(handler);
+            real!($real (handler made))
+        } }
+    )+};
+}
+
+handling! {
+    MPI_Comm_create_errhandler MPI_Comm_create_errhandler;
+    PMPI_Comm_create_errhandler MPI_Comm_create_errhandler;
+    MPI_Errhandler_create MPI_Errhandler_create;
+    PMPI_Errhandler_create MPI_Errhandler_create;
+}
+
 /// Exports functions for memory, which the card of this rank reaches if there is one.
 macro_rules! memory {
     ($($allocate:ident)+, $($free:ident)+) => {
         $(exported! { $allocate (bytes info base) {
             // SAFETY: by the contract of the exported function, MPI stores an address there.
             let store = |address| unsafe { (base as *mut Word).write(address) };
-            allocation::allocate(bytes, store, || real!(MPI_Alloc_mem (bytes info base)))
+            allocation::allocate(bytes, info, store, || real!(MPI_Alloc_mem (bytes info base)))
         } })+
         $(exported! { $free (base) { allocation::free(base, || real!(MPI_Free_mem (base))) } })+
     };

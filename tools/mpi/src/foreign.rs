@@ -52,7 +52,7 @@ impl Function {
 /// Stands for a function that was looked for and is not there.
 const ABSENT: *mut c_void = ptr::dangling_mut::<u8>().cast();
 
-/// Functions of C whose arguments are words.
+/// Functions of C whose arguments are words. An error handler of the program may leave them by an exception of C++.
 pub(crate) trait Foreign: Copy {
     /// The function at `address`.
     fn at(address: *mut c_void) -> Self;
@@ -60,7 +60,7 @@ pub(crate) trait Foreign: Copy {
 
 macro_rules! foreign {
     ($(($($word:ident)*))*) => {$(
-        impl Foreign for unsafe extern "C" fn($($word),*) -> c_int {
+        impl Foreign for unsafe extern "C-unwind" fn($($word),*) -> c_int {
             fn at(address: *mut c_void) -> Self {
                 // SAFETY: a pointer to a function is an address. Whoever calls it vouches for what is there.
                 unsafe { std::mem::transmute(address) }
@@ -87,7 +87,7 @@ foreign! {
 macro_rules! pmpi {
     ($name:ident $(, $argument:expr)* $(,)?) => {{
         static FUNCTION: $crate::foreign::Function = $crate::foreign::Function::new($crate::foreign::name!($name));
-        let function: unsafe extern "C" fn($($crate::foreign::word!($argument)),*) -> std::ffi::c_int = FUNCTION.get();
+        let function: unsafe extern "C-unwind" fn($($crate::foreign::word!($argument)),*) -> std::ffi::c_int = FUNCTION.get();
         function($($argument as $crate::foreign::Word),*)
     }};
 }
@@ -159,9 +159,51 @@ fn loaded() -> Vec<*mut c_void> {
     paths.into_iter().filter_map(open).collect()
 }
 
+/// How many descriptors this process may have; 0 if that cannot be read.
+pub(crate) fn descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the system writes one structure.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if read == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
+}
+
 thread_local! {
-    /// Whether this thread is inside a function that this library exports.
-    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    static STATE: Cell<State> = const { Cell::new(State::Outside) };
+}
+
+/// Where a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// In the program.
+    Outside,
+    /// In a function that this library exports.
+    Inside,
+    /// In the function of the MPI library that the program has called, by way of this library.
+    Passing,
+}
+
+/// Where this thread is.
+pub(crate) fn state() -> State {
+    STATE.get()
+}
+
+/// Makes the program's call of the MPI library by `call`.
+pub(crate) fn passing<T>(call: impl FnOnce() -> T) -> T {
+    within(if state() == State::Inside { State::Passing } else { state() }, call)
+}
+
+/// Has the program run its `handler`.
+pub(crate) fn outside<T>(handler: impl FnOnce() -> T) -> T {
+    within(State::Outside, handler)
+}
+
+/// Nothing is restored if `run` does not return: a handler that leaves by an exception or by `longjmp` leaves the exported function,
+/// too.
+fn within<T>(state: State, run: impl FnOnce() -> T) -> T {
+    let before = STATE.replace(state);
+    let result = run();
+    STATE.set(before);
+    result
 }
 
 /// Held while a thread is inside an exported function. MPI libraries call their own functions by names that are exported here; such
@@ -171,13 +213,16 @@ pub(crate) struct Inside(());
 impl Inside {
     /// `None` if the thread is inside already.
     pub(crate) fn enter() -> Option<Self> {
-        (!IS_INSIDE.replace(true)).then_some(Inside(()))
+        (state() == State::Outside).then(|| {
+            STATE.set(State::Inside);
+            Inside(())
+        })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        IS_INSIDE.set(false);
+        STATE.set(State::Outside);
     }
 }
 
@@ -196,8 +241,12 @@ mod tests {
         let outer = Inside::enter().unwrap();
         assert!(Inside::enter().is_none());
         assert!(std::thread::spawn(|| Inside::enter().is_some()).join().unwrap(), "each thread has its own");
+        passing(|| assert!(Inside::enter().is_none()));
+        passing(|| outside(|| assert!(Inside::enter().is_some())));
+        assert_eq!(state(), State::Inside);
         drop(outer);
         assert!(Inside::enter().is_some());
+        assert_eq!(passing(state), State::Outside);
     }
 
     #[test]

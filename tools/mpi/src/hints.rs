@@ -7,7 +7,7 @@
 use crate::abi::Abi;
 use crate::foreign::{Code, Inside, SUCCESS, Word};
 use crate::mpi::{Comm, Info, Key};
-use crate::session::session;
+use crate::session::{self, session};
 use crate::settings::Policy;
 
 /// The key.
@@ -89,6 +89,7 @@ pub(crate) fn set(comm: Word, info: Word, pass: impl FnOnce() -> Code) -> Code {
         // It is registered anew by its next call, on all ranks: on another the key may have been there.
         if matches!(Comm(comm).attribute(known.record), Ok(Some(_))) {
             let _ = Comm(comm).delete_attribute(known.record);
+            session::forget_all();
         }
     }
     code
@@ -135,7 +136,7 @@ fn wished(info: Word) -> Option<(Wish, Known)> {
     Some((Wish::of(value.as_deref()), known))
 }
 
-/// Notes a wish, if there is one. The session is not held: MPI calls the delete function of an attribute.
+/// Notes a wish, if there is one.
 fn note(comm: Comm, wish: Wish, known: &Known) {
     if wish != Wish::Unsaid {
         let _ = comm.set_attribute(known.hint, wish.number().into());

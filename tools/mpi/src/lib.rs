@@ -14,8 +14,8 @@
 //!         MPI library                    └─ statistics                             peers: agreement over MPI
 //! ```
 //!
-//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions and the buffers that the
-//! program names (`buffers`).
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions, the error handlers (`handlers`) and the
+//! buffers that the program names (`buffers`).
 #![deny(missing_docs)]
 
 mod abi;
@@ -29,6 +29,7 @@ mod engine;
 pub mod exports;
 mod folding;
 mod foreign;
+mod handlers;
 mod hints;
 mod memory;
 mod mpi;

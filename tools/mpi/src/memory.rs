@@ -59,6 +59,11 @@ fn with<T>(of: impl FnOnce(&mut Vec<Memory>) -> T) -> T {
     of(&mut MEMORIES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Number of blocks that the program has.
+pub(crate) fn blocks() -> usize {
+    with(|all| all.len())
+}
+
 /// Keeps memory that the program is given.
 pub(crate) fn add(memory: Memory) {
     with(|all| all.push(memory));

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
-use crate::foreign::{Code, SUCCESS, Word, pmpi};
+use crate::foreign::{self, Code, SUCCESS, Word, pmpi};
 use crate::shape::Shape;
 
 /// Longest name of an object in any MPI library, and its terminator.
@@ -300,7 +300,7 @@ impl Comm {
             .and_then(|()| check(unsafe { pmpi!(MPI_Add_error_string, code, text.as_ptr()) }));
         let code = made.map_or_else(|code| code, |()| code);
         // SAFETY: the communicator exists and the code is one of MPI.
-        let called = unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) };
+        let called = foreign::passing(|| unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) });
         if called == SUCCESS { code } else { called }
     }
 }
@@ -424,6 +424,9 @@ impl Info {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Datatype(pub(crate) Word);
 
+/// Where elements at address 0 are said to be. Nothing is there.
+const BASE: Word = 4096;
+
 impl Datatype {
     /// Bytes of its data, without gaps.
     pub(crate) fn size(self) -> Result<u64> {
@@ -441,11 +444,28 @@ impl Datatype {
         Ok(extent)
     }
 
+    /// `count` elements at address 0, as one element at [`BASE`], for `work`: MPICH 4.0 neither packs from address 0 nor unpacks
+    /// to it, which is that of `MPI_BOTTOM`.
+    fn based(self, count: i64, work: impl FnOnce(Datatype) -> Result<()>) -> Result<()> {
+        let count = c_int::try_from(count).map_err(|_| c_int::MAX)?;
+        let (back, mut made): (isize, Word) = (-BASE.cast_signed(), 0);
+        // SAFETY: the datatype exists; MPI reads one count and one displacement, and writes a handle of at most a word.
+        check(unsafe { pmpi!(MPI_Type_create_hindexed, 1, &raw const count, &raw const back, self.0, &raw mut made) })?;
+        // SAFETY: the datatype was made above; MPI writes a handle of at most a word.
+        let worked = check(unsafe { pmpi!(MPI_Type_commit, &raw mut made) }).and_then(|()| work(Datatype(made)));
+        // SAFETY: the datatype was made above and is not used after this.
+        check(unsafe { pmpi!(MPI_Type_free, &raw mut made) }).and(worked)
+    }
+
     /// Writes `count` elements at `buffer` to `packed`, without gaps.
     ///
     /// # Safety
     /// There are as many elements at `buffer`.
     pub(crate) unsafe fn pack(self, buffer: Word, count: i64, packed: &mut [u8], comm: Comm) -> Result<()> {
+        if buffer == 0 {
+            // SAFETY: by this function's contract: the element at `BASE` is the elements at 0.
+            return self.based(count, |one| unsafe { one.pack(BASE, 1, packed, comm) });
+        }
         let mut position: c_int = 0;
         let length = packed.len();
         // SAFETY: the elements exist by this function's contract; MPI writes at most `length` bytes.
@@ -460,6 +480,10 @@ impl Datatype {
     /// # Safety
     /// There is room for as many elements at `buffer`.
     pub(crate) unsafe fn unpack(self, packed: &[u8], buffer: Word, count: i64, comm: Comm) -> Result<()> {
+        if buffer == 0 {
+            // SAFETY: by this function's contract: the element at `BASE` is the elements at 0.
+            return self.based(count, |one| unsafe { one.unpack(packed, BASE, 1, comm) });
+        }
         let mut position: c_int = 0;
         let length = packed.len();
         // SAFETY: the room exists by this function's contract; MPI reads at most `length` bytes.

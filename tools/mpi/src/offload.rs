@@ -114,6 +114,7 @@ impl Session {
             self.statistics.passed(&any(), operation, reason);
             return Outcome::Pass;
         }
+        self.forget_all();
         if self.constants.abi.handle(arguments.communicator) == self.constants.comm_null {
             return Outcome::Pass;
         }

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::abi::Constants;
 use crate::engine::{Engine, with_causes};
 use crate::folding::Seat;
-use crate::foreign::{Code, SUCCESS, Word};
+use crate::foreign::{Code, Inside, SUCCESS, Word};
 use crate::mpi::{self, Comm, Key};
 use crate::records::{Cards, Records};
 use crate::settings::{Policy, Settings};
@@ -50,10 +50,19 @@ pub(crate) struct JobCards {
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
-/// The session, held by this thread. No call of the program that comes back here is made meanwhile, except the delete function of
-/// an attribute, which MPI calls from functions that this library does not call with the session held.
+/// Numbers of records whose communicators are gone.
+static FORGOTTEN: Mutex<Vec<Word>> = Mutex::new(Vec::new());
+
+/// The session, held by this thread. MPI may call back while it is held, from any of its functions: the delete functions of
+/// attributes when the last request of a freed communicator ends. That of this library does not take the session. Those of the
+/// program find this thread inside.
 pub(crate) fn session() -> MutexGuard<'static, Option<Session>> {
     SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a thread holds the session.
+pub(crate) fn is_held() -> bool {
+    matches!(SESSION.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Begins after `MPI_Init`. Collective over all ranks.
@@ -69,7 +78,8 @@ pub(crate) fn begin() {
 
 /// Ends before `MPI_Finalize`. Collective over all ranks.
 pub(crate) fn end() {
-    let Some(session) = session().take() else { return };
+    let Some(mut session) = session().take() else { return };
+    session.forget_all();
     session.report();
     // A card that closes is reset, and drops what its neighbours have sent. Also after a failure, which other ranks may not have seen.
     if session.cards.is_ok() {
@@ -77,11 +87,30 @@ pub(crate) fn end() {
     }
 }
 
-/// Frees the record of a communicator. Sends nothing.
-pub(crate) unsafe extern "C" fn forget(_: Word, _: Word, number: Word, _: Word) -> Code {
-    let team = session().as_mut().and_then(|session| session.forget(number));
-    // The session is not held, as MPI works here.
-    team.map_or(Ok(()), Team::free).map_or_else(|code| code, |()| SUCCESS)
+/// Frees a communicator of the program by `pass`, and its record. A collective call of a delete function of the program goes to the
+/// MPI library, on all ranks alike: its communicator may have lost its record, and must not get another one.
+pub(crate) fn free(pass: impl FnOnce() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return pass() };
+    let code = pass();
+    forget_all();
+    code
+}
+
+/// Frees the records of communicators that are gone.
+pub(crate) fn forget_all() {
+    if let Some(session) = session().as_mut() {
+        session.forget_all();
+    }
+}
+
+/// Notes that a communicator is gone. MPI may call it while this thread holds the session: [`Session::forget_all`] does the rest.
+unsafe extern "C" fn forget(_: Word, _: Word, number: Word, _: Word) -> Code {
+    forgotten().push(number);
+    SUCCESS
+}
+
+fn forgotten() -> MutexGuard<'static, Vec<Word>> {
+    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Frees a number, which needs nothing.
@@ -118,18 +147,24 @@ impl Session {
         self.cards.as_mut().ok()?.engine.as_mut()
     }
 
-    /// Frees a record. Returns the team, which is to be freed, too.
-    fn forget(&mut self, number: Word) -> Option<Team> {
-        let (registered, team) = match self.records.remove(number)?.cards.ok()? {
-            Cards::Own(registered) => (Some(registered), None),
-            Cards::Shared(registered, team) => (registered, Some(team)),
-        };
-        if let (Some(registered), None) = (registered, &self.failed)
-            && let Some(Err(error)) = self.engine().map(|engine| engine.forget(registered))
-        {
-            self.failed = Some(with_causes(&error));
+    /// Frees the records of communicators that are gone. Sends nothing.
+    pub(crate) fn forget_all(&mut self) {
+        // MPI may add some meanwhile, so the list is not held: a team is freed by MPI.
+        let numbers = std::mem::take(&mut *forgotten());
+        for number in numbers {
+            let (registered, team) = match self.records.remove(number).map(|record| record.cards) {
+                None | Some(Err(_)) => continue,
+                Some(Ok(Cards::Own(registered))) => (Some(registered), None),
+                Some(Ok(Cards::Shared(registered, team))) => (registered, Some(team)),
+            };
+            if let (Some(registered), None) = (registered, &self.failed)
+                && let Some(Err(error)) = self.engine().map(|engine| engine.forget(registered))
+            {
+                self.failed = Some(with_causes(&error));
+            }
+            // MPI has raised the error if there is one.
+            let _ = team.map(Team::free);
         }
-        team
     }
 
     /// Prints the statistics of rank 0.

@@ -59,7 +59,7 @@ impl Reason {
             Reason::Hint => "fpga_offload differs by rank or is invalid",
             Reason::ZeroBytes => "zero bytes",
             Reason::TooLarge => "too many bytes",
-            Reason::Invalid => "invalid or aliased arguments",
+            Reason::Invalid => "invalid arguments",
             Reason::Operation => "operation that the cards lack",
             Reason::Datatype => "datatype that the cards do not reduce",
             Reason::UnequalCounts => "unequal counts",
@@ -130,7 +130,23 @@ pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, siz
     if bytes.saturating_mul(blocks.into()) > BYTES_MAX {
         return Err(Reason::TooLarge);
     }
+    if is_misplaced(arguments, constants, is_root) {
+        return Err(Reason::Invalid);
+    }
     Ok(Shape { collective, bytes, root, combine, counts: Vec::new() })
+}
+
+/// Whether `MPI_IN_PLACE` is where MPI does not take it, in a buffer that is significant on this rank.
+pub(crate) fn is_misplaced(arguments: &Arguments, constants: &Constants, is_root: bool) -> bool {
+    use Collective::{Broadcast, Gather, Gatherv, Reduce, Scatter, Scatterv};
+    let is_in_place = |side: &Side| side.buffer == constants.in_place;
+    let Arguments { collective, send, receive, .. } = arguments;
+    match collective {
+        Broadcast => is_in_place(send),
+        Scatter | Scatterv => is_in_place(if is_root { send } else { receive }),
+        Reduce | Gather | Gatherv => is_in_place(if is_root { receive } else { send }),
+        _ => is_in_place(receive),
+    }
 }
 
 /// Bytes of the data of one side.

@@ -16,9 +16,10 @@ use crate::parts::{Parts, Run};
 
 /// Alignment of copies in host memory.
 const ALIGNMENT: usize = 64;
-/// Longest waits between checks that the MPI library makes progress.
-const PAUSE_FIRST: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// The wait for the card between times in which the MPI library makes progress: the shortest sleep on an interrupt.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long the MPI library makes progress at a time: long enough for a few messages whose sender waits for each.
+const SERVICE: Duration = Duration::from_micros(50);
 /// Bits of the card's counter in a completion.
 const CYCLES_MASK: u64 = (1 << 48) - 1;
 
@@ -169,17 +170,15 @@ impl Stage {
     /// instruction to the end of its last.
     pub(crate) fn finish(&mut self, queue: &mut QueuePair, node: u32, patience: &Patience<'_>) -> Result<u64, Error> {
         let began = Instant::now();
-        let mut pause = PAUSE_FIRST;
         let (mut issued, mut ended) = (None, 0);
         for (index, (token, operation)) in self.flights.drain(..).enumerate() {
             let completion: Completion = loop {
                 if let Some(completion) = queue.test(&token)? {
                     break completion;
                 }
-                // The first wait is short and comes before MPI is asked: most calls end in it.
-                if queue.wait_progress(pause)? == 0 {
-                    (patience.progress)();
-                    pause = (pause * 2).min(PAUSE_MAX);
+                // The first wait comes before MPI is asked: most calls end in it.
+                if queue.wait_progress(PAUSE)? == 0 {
+                    patience.serve();
                 }
                 patience.expect(began, || format!("{operation} to complete"))?;
             };
@@ -204,8 +203,8 @@ fn push(
     let began = Instant::now();
     while !queue.has_room() {
         queue.ring()?;
-        if queue.wait_progress(PAUSE_MAX)? == 0 {
-            (patience.progress)();
+        if queue.wait_progress(PAUSE)? == 0 {
+            patience.serve();
         }
         patience.expect(began, || "room in the ring".to_owned())?;
     }
@@ -222,6 +221,14 @@ pub(crate) struct Patience<'a> {
 }
 
 impl Patience<'_> {
+    /// Gives the MPI library time. One call moves one message a step at most, and a sender that waits for it sends the next one then.
+    fn serve(&self) {
+        let began = Instant::now();
+        while began.elapsed() < SERVICE {
+            (self.progress)();
+        }
+    }
+
     /// Fails once what `began` has taken too long.
     fn expect(&self, began: Instant, what: impl Fn() -> String) -> Result<(), Error> {
         match self.timeout {
@@ -235,5 +242,40 @@ impl Patience<'_> {
             }),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use cmdseq::plan::Collective;
+
+    use super::*;
+    use crate::counted::{RANKS, ranks, shape};
+    use crate::data::Apart;
+    use crate::engine::Ends;
+
+    /// The other rank comes when MPI was asked so often. With a call each 20 ms, the patience of the first would be over.
+    #[test]
+    fn a_rank_that_waits_asks_mpi_often() {
+        const CALLS: u32 = 10_000;
+        let calls = AtomicU32::new(0);
+        let accesses: Vec<_> = (0..RANKS).map(|_| Arc::default()).collect();
+        let came = ranks(&accesses, true, |rank, engine, registered| {
+            let barrier = shape(Collective::Barrier, 0);
+            assert!(engine.plan(registered, &barrier).unwrap());
+            let began = Instant::now();
+            while rank == 1 && calls.load(Ordering::SeqCst) < CALLS && began.elapsed() < Duration::from_secs(70) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let progress = || {
+                calls.fetch_add(1, Ordering::SeqCst);
+            };
+            let mut data = Apart { input: &[], output: &mut [] };
+            engine.call(registered, &barrier, &Ends::default(), &mut data, &progress).is_ok()
+        });
+        assert_eq!(came, [true; RANKS as usize]);
     }
 }

@@ -8,7 +8,7 @@ use cmdseq::plan::{Collective, Request};
 use crate::abi::Constants;
 use crate::arguments::{Arguments, Side};
 use crate::mpi::{self, Comm};
-use crate::shape::{BYTES_MAX, Reason, Shape, size_of};
+use crate::shape::{BYTES_MAX, Reason, Shape, is_misplaced, size_of};
 
 /// Stands for counts that are invalid.
 const INVALID: i64 = -1;
@@ -51,6 +51,7 @@ pub(crate) fn shape(
     Ok(match largest {
         0 => Err(Reason::ZeroBytes),
         bytes if bytes > BYTES_MAX => Err(Reason::TooLarge),
+        _ if is_misplaced(arguments, constants, rank == root) => Err(Reason::Invalid),
         _ => Ok(shape),
     })
 }
@@ -58,6 +59,9 @@ pub(crate) fn shape(
 /// The bytes of the blocks of one side, all [`INVALID`] if one is.
 fn row(side: &Side, constants: &Constants, size: u32) -> Vec<i64> {
     let invalid = || vec![INVALID; size as usize];
+    if side.buffer == constants.in_place {
+        return invalid();
+    }
     let (Some(blocks), Ok(element)) = (side.blocks, size_of(side.datatype, constants)) else { return invalid() };
     if blocks.counts.is_null() || blocks.displacements.is_none_or(|array| array.is_null()) {
         return invalid();

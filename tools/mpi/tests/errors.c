@@ -1,14 +1,18 @@
 /* A program that handles errors: calls until a card fails, and then once more. Each rank prints the errors, and all end well.
 
    errors some: rank 1 is later than a card waits, on a communicator that rank 2 is not in, and has no error in.
-   errors type: a datatype that is not committed, which the MPI library reports on all ranks. */
+   errors type: a datatype that is not committed, which the MPI library reports on all ranks.
+   errors place: MPI_IN_PLACE where MPI does not take it, on all ranks, which the MPI library reports.
+   errors handler: an error of rank 0, whose handler makes the collective that the other ranks make in no handler.
+   errors jump: the same, and the handler leaves by longjmp. */
 #include <mpi.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { ELEMENTS = 20000, CALLS_MAX = 1000 };
+enum { ELEMENTS = 20000, CALLS_MAX = 1000, RANKS_MAX = 64 };
 
 static int on_some(int rank) {
     int all, code = MPI_SUCCESS;
@@ -32,19 +36,99 @@ static int of_type(void) {
     return class != MPI_ERR_TYPE || MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS;
 }
 
+/* Counts calls without an error. */
+static int of_place(int rank) {
+    int data[RANKS_MAX] = {0}, counts[RANKS_MAX], places[RANKS_MAX], wrong = 0;
+    MPI_Comm comm = MPI_COMM_WORLD;
+    for (int i = 0; i < RANKS_MAX; i++) counts[i] = 1, places[i] = i;
+    wrong += MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS;
+    wrong += MPI_Scan(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS;
+    wrong += MPI_Reduce_scatter_block(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS;
+    wrong += MPI_Allgather(data, 1, MPI_INT, MPI_IN_PLACE, 1, MPI_INT, comm) == MPI_SUCCESS;
+    wrong += MPI_Alltoall(data, 1, MPI_INT, MPI_IN_PLACE, 1, MPI_INT, comm) == MPI_SUCCESS;
+    wrong += MPI_Allgatherv(data, 1, MPI_INT, MPI_IN_PLACE, counts, places, MPI_INT, comm) == MPI_SUCCESS;
+    wrong += MPI_Alltoallv(data, counts, places, MPI_INT, MPI_IN_PLACE, counts, places, MPI_INT, comm) == MPI_SUCCESS;
+#ifdef OPEN_MPI
+    /* MPICH takes it as an address where only one rank has a buffer. */
+    int is_root = rank == 0;
+    void *in = MPI_IN_PLACE;
+    wrong += MPI_Bcast(in, 1, MPI_INT, 0, comm) == MPI_SUCCESS;
+    wrong += MPI_Reduce(is_root ? data : in, is_root ? in : data, 1, MPI_INT, MPI_SUM, 0, comm) == MPI_SUCCESS;
+    wrong += MPI_Gather(is_root ? data : in, 1, MPI_INT, is_root ? in : data, 1, MPI_INT, 0, comm) == MPI_SUCCESS;
+    wrong += MPI_Scatter(is_root ? in : data, 1, MPI_INT, is_root ? data : in, 1, MPI_INT, 0, comm) == MPI_SUCCESS;
+    wrong += MPI_Gatherv(is_root ? data : in, 1, MPI_INT, is_root ? in : data, counts, places, MPI_INT, 0, comm) == MPI_SUCCESS;
+    wrong += MPI_Scatterv(is_root ? in : data, counts, places, MPI_INT, is_root ? data : in, 1, MPI_INT, 0, comm) == MPI_SUCCESS;
+#endif
+    if (wrong) fprintf(stderr, "rank %d: %d calls without an error\n", rank, wrong);
+    return wrong + (MPI_Barrier(comm) != MPI_SUCCESS);
+}
+
+static MPI_Comm other;
+static int calls, is_wrong, does_jump;
+static jmp_buf before;
+
+/* A collective of all ranks. */
+static void sum(void) {
+    int one = 1, all = 0, ranks;
+    MPI_Comm_size(other, &ranks);
+    MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, other);
+    is_wrong |= all != ranks;
+}
+
+static void handler(MPI_Comm *comm, int *code, ...) {
+    calls++;
+    if (does_jump) longjmp(before, 1);
+    sum();
+}
+
+static int with_handler(int rank) {
+    int data = 0;
+    MPI_Comm comm;
+    MPI_Errhandler made;
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_errhandler(handler, &made);
+    MPI_Comm_set_errhandler(comm, made);
+    MPI_Errhandler_free(&made);
+    MPI_Barrier(comm);
+    if (rank != 0) {
+        sum();
+    } else if (!setjmp(before)) {
+        MPI_Bcast(&data, -1, MPI_INT, 0, comm);
+        is_wrong |= does_jump;
+    } else {
+        sum();
+    }
+    /* All ranks have this error, and each calls its handler once. */
+    int jumps = does_jump, before_type = calls;
+    does_jump = 0;
+    MPI_Datatype spread;
+    MPI_Type_vector(1, 1, 2, MPI_INT, &spread);
+    MPI_Bcast(&data, 1, spread, 0, comm);
+    is_wrong |= before_type != (rank == 0) || calls != before_type + 1;
+    MPI_Barrier(comm);
+    if (rank == 0) printf("expected allreduce 2\nexpected barrier 2\nexpected broadcast 2\n");
+    if (is_wrong) fprintf(stderr, "rank %d: %d calls of the handler%s\n", rank, calls, jumps ? ", which jumps" : "");
+    return is_wrong;
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
-    int rank, calls = 0, code = MPI_SUCCESS, again, length;
+    int rank, count = 0, code = MPI_SUCCESS, again, length;
     char text[MPI_MAX_ERROR_STRING];
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (argc > 1) {
-        int wrong = strcmp(argv[1], "some") == 0 ? on_some(rank) : of_type();
+        does_jump = strcmp(argv[1], "jump") == 0;
+        int wrong = strcmp(argv[1], "some") == 0   ? on_some(rank)
+                    : strcmp(argv[1], "type") == 0  ? of_type()
+                    : strcmp(argv[1], "place") == 0 ? of_place(rank)
+                                                    : with_handler(rank);
         MPI_Finalize();
-        return wrong;
+        return wrong != 0;
     }
     double *own = calloc(ELEMENTS, sizeof *own), *all = calloc(ELEMENTS, sizeof *all);
-    while (code == MPI_SUCCESS && calls++ < CALLS_MAX)
+    while (code == MPI_SUCCESS && count++ < CALLS_MAX)
         code = MPI_Allreduce(own, all, ELEMENTS, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     again = MPI_Allreduce(own, all, ELEMENTS, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (code == MPI_SUCCESS || again == MPI_SUCCESS) {

@@ -5,11 +5,16 @@
    legal order: sums whose order is visible, and calls in which it is not.
    legal message: a message in parts, while both ranks make nothing but collective calls.
    legal twice: one address for both buffers, whose elements are different ones; on rank 0 only.
+   legal bottom: buffers whose datatypes hold their addresses.
+   legal file NAME: a file that both ranks write and read, by collective calls.
+   legal delete: delete functions of attributes which call collectives of the communicator that is freed.
+   legal late: a communicator that is freed before its last request ends.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static long expected, wrong;
 
@@ -105,6 +110,114 @@ static void twice(void) {
     if (rank == 0) printf("expected gather 1\nexpected gatherv 1\nexpected allgather 1\n");
 }
 
+/* A structure at MPI_BOTTOM, as input and as output. */
+static void at_bottom(void) {
+    int rank, size, numbers[3], rows[3 * 64], lengths[2] = {3, 2};
+    double fractions[2];
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < 3; i++) numbers[i] = (rank + 1) * (i + 1);
+    for (int i = 0; i < 2; i++) fractions[i] = rank + 0.25 * i;
+    MPI_Aint places[2];
+    MPI_Get_address(numbers, &places[0]);
+    MPI_Get_address(fractions, &places[1]);
+    MPI_Datatype types[2] = {MPI_INT, MPI_DOUBLE}, both, row;
+    MPI_Type_create_hindexed(1, lengths, places, MPI_INT, &row);
+    MPI_Type_commit(&row);
+    MPI_Allgather(MPI_BOTTOM, 1, row, rows, 3, MPI_INT, MPI_COMM_WORLD);
+    for (int i = 0; i < 3 * size; i++) wrong += rows[i] != (i / 3 + 1) * (i % 3 + 1);
+    MPI_Type_create_struct(2, lengths, places, types, &both);
+    MPI_Type_commit(&both);
+    MPI_Bcast(MPI_BOTTOM, 1, both, size - 1, MPI_COMM_WORLD);
+    for (int i = 0; i < 3; i++) wrong += numbers[i] != size * (i + 1);
+    for (int i = 0; i < 2; i++) wrong += fractions[i] != size - 1 + 0.25 * i;
+    MPI_Type_free(&row);
+    MPI_Type_free(&both);
+    if (rank == 0) printf("expected allgather 1\nexpected broadcast 1\n");
+}
+
+/* Each rank writes a row of the file, and reads that of the next rank. */
+static void with_file(char *name) {
+    enum { COUNT = 100 };
+    int rank, size, row[COUNT], next[COUNT];
+    MPI_File file;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < COUNT; i++) row[i] = rank * COUNT + i, next[i] = -1;
+    int other = (rank + 1) % size, mode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    if (MPI_File_open(MPI_COMM_WORLD, name, mode, MPI_INFO_NULL, &file) != MPI_SUCCESS) {
+        wrong++;
+        return;
+    }
+    wrong += MPI_File_write_at_all(file, rank * sizeof row, row, COUNT, MPI_INT, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    MPI_File_sync(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_sync(file);
+    wrong += MPI_File_read_at_all(file, other * sizeof row, next, COUNT, MPI_INT, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    for (int i = 0; i < COUNT; i++) wrong += next[i] != other * COUNT + i;
+    MPI_File_close(&file);
+}
+
+/* A sum of all ranks, on a communicator that is being freed. */
+static int delete(MPI_Comm comm, int key, void *value, void *state) {
+    int one = 1, all = 0, size;
+    (void)key, (void)value, (void)state;
+    MPI_Comm_size(comm, &size);
+    MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, comm);
+    wrong += all != size;
+    return MPI_SUCCESS;
+}
+
+/* More communicators than the tables of the cards hold. */
+static void with_delete(void) {
+    enum { COUNT = 80 };
+    int rank, key;
+    MPI_Comm comm;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete, &key, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        /* Attributes are deleted in the order that they were set, or in the opposite one. */
+        if (i % 2) MPI_Comm_set_attr(comm, key, NULL);
+        MPI_Barrier(comm);
+        if (i % 2 == 0) MPI_Comm_set_attr(comm, key, NULL);
+        if (i % 4 < 2) MPI_Comm_free(&comm);
+        else MPI_Comm_disconnect(&comm);
+    }
+    MPI_Comm_free_keyval(&key);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) printf("expected barrier %d\n", COUNT + 1);
+}
+
+/* Rank 0 frees a communicator while it sends, and the last rank receives while rank 0 is in a barrier, if it gets there in time. */
+static void late(void) {
+    enum { COUNT = 3 };
+    int rank, size, data = 0;
+    MPI_Comm comm;
+    MPI_Request request;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < COUNT; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        MPI_Barrier(comm);
+        if (rank == 0) {
+            data = 7;
+            MPI_Issend(&data, 1, MPI_INT, size - 1, 0, comm, &request);
+            MPI_Request_free(&request);
+        } else if (rank == size - 1) {
+            usleep(300000);
+            MPI_Recv(&data, 1, MPI_INT, 0, 0, comm, MPI_STATUS_IGNORE);
+            wrong += data != 7;
+        }
+        MPI_Comm_free(&comm);
+        /* Rank 0 is still in the barrier when the request ends. */
+        if (rank == size - 1) usleep(300000);
+        MPI_Barrier(MPI_COMM_WORLD);
+        data = 0;
+    }
+    if (rank == 0) printf("expected barrier %d\n", 2 * COUNT);
+}
+
 /* Parents and children, as one communicator. */
 static void with_children(char *program, MPI_Comm parent) {
     MPI_Comm children = parent, all;
@@ -151,6 +264,10 @@ int main(int argc, char **argv) {
     else if (strcmp(argv[1], "order") == 0) in_order();
     else if (strcmp(argv[1], "message") == 0) with_message();
     else if (strcmp(argv[1], "twice") == 0) twice();
+    else if (strcmp(argv[1], "bottom") == 0) at_bottom();
+    else if (strcmp(argv[1], "file") == 0 && argc > 2) with_file(argv[2]);
+    else if (strcmp(argv[1], "delete") == 0) with_delete();
+    else if (strcmp(argv[1], "late") == 0) late();
     else by_host();
     if (rank == 0 && expected) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();

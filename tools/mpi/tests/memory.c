@@ -1,8 +1,16 @@
 /* Calls with memory of MPI_Alloc_mem and with other memory, each on a communicator of its own whose name says which: so libfpga_mpi.so counts
-   them apart. Rank 0 prints what collectives.c prints. */
+   them apart. Rank 0 prints what collectives.c prints.
+
+   memory many: more small blocks than the process has descriptors.
+   memory aligned: blocks with an alignment that the program asks for, where the MPI library knows the key. */
 #include <mpi.h>
 #include <stdio.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { ELEMENTS = 5000, CALLS = 4 };
 
@@ -33,11 +41,64 @@ static void calls(const char *name, int *own, int *all) {
 /* Frees memory that is an attribute. */
 static int free_attribute(MPI_Comm comm, int key, void *memory, void *extra) { return MPI_Free_mem(memory); }
 
+/* A file can be opened, and the cards have memory, while the program has all its blocks. */
+static void many(int rank) {
+    enum { BLOCKS = 2000, BYTES = 4 << 20 };
+    static char *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+        MPI_Alloc_mem(16, MPI_INFO_NULL, &blocks[i]);
+        memset(blocks[i], i, 16);
+    }
+    int file = open("/dev/null", O_RDONLY);
+    wrong += file < 0;
+    close(file);
+    char *data = malloc(BYTES);
+    memset(data, rank + 1, BYTES);
+    MPI_Bcast(data, BYTES, MPI_BYTE, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < BYTES; i++) wrong += data[i] != 1;
+    for (int i = 0; i < BLOCKS; i++) {
+        for (int j = 0; j < 16; j++) wrong += blocks[i][j] != (char)i;
+        MPI_Free_mem(blocks[i]);
+    }
+    free(data);
+    if (rank == 0) printf("expected broadcast 1\n");
+}
+
+static void aligned(int rank) {
+    enum { BLOCKS = 16, ALIGNMENT = 65536 };
+    void *blocks[BLOCKS];
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "mpi_minimum_memory_alignment", "65536");
+    for (int i = 0; i < BLOCKS; i++) {
+        MPI_Alloc_mem(5000, info, &blocks[i]);
+#ifndef OPEN_MPI
+        wrong += (uintptr_t)blocks[i] % ALIGNMENT != 0;
+#endif
+    }
+    for (int i = 0; i < BLOCKS; i++) MPI_Free_mem(blocks[i]);
+    MPI_Info_free(&info);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) printf("expected barrier 1\n");
+}
+
 int main(int argc, char **argv) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (argc > 1 && limit.rlim_cur > 1024) {
+        limit.rlim_cur = 1024;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     MPI_Init(&argc, &argv);
     int rank, ranks, *own, *all;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc > 1) {
+        if (strcmp(argv[1], "many") == 0) many(rank);
+        else aligned(rank);
+        MPI_Finalize();
+        return wrong != 0;
+    }
     size_t bytes = ELEMENTS * sizeof(int);
     /* Memory that is freed is used again: the second time around all of it is new, too. */
     for (int i = 0; i < 20; i++) {

@@ -2,52 +2,114 @@
 
 use fpga_collective::element_bytes;
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyMemoryView;
 
 use crate::error::{Error, Result};
 
+/// What formats begin with that say nothing but the byte order of this machine.
+const NATIVE: [char; 3] = ['@', '=', '<'];
+
 /// A contiguous view of an object's memory. While it lives, the object neither moves nor resizes that memory.
 pub(crate) struct Array {
     view: PyUntypedBuffer,
-    /// Axes of the object: those of the view, or none, if the view is that of [`single`].
+    /// Axes of the object: those of the view, or none: then the view has one.
     axes: usize,
 }
 
-/// Returns a view with one axis of an object without axes, of which PyO3 gives no view. Returns `None` if the object has axes.
-fn single(object: &Bound<'_, PyAny>) -> PyResult<Option<PyUntypedBuffer>> {
+/// Returns a view of an object, and the axes of the object. `what` names it in errors.
+fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<(PyUntypedBuffer, usize)> {
+    match PyUntypedBuffer::get(object) {
+        Ok(view) => {
+            let axes = view.dimensions();
+            Ok((view, axes))
+        }
+        Err(error) => {
+            let is_incomplete = error.is_instance_of::<PyBufferError>(object.py());
+            if !is_incomplete && !error.is_instance_of::<PyValueError>(object.py()) {
+                return Err(error.into());
+            }
+            match without_dates(object, is_incomplete, what)? {
+                Some(plain) => open_incomplete(&plain, what),
+                None if is_incomplete => open_incomplete(object, what),
+                None => Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Opens an object whose views have no strides, or no axes: PyO3 gives none of these.
+fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<(PyUntypedBuffer, usize)> {
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    // Python fills in the strides of the axes that there are.
     let memory = PyMemoryView::from(object)?;
-    if memory.getattr("ndim")?.extract::<usize>()? != 0 {
-        return Ok(None);
+    let axes = memory.getattr("ndim")?.extract::<usize>()?;
+    if axes > 0 {
+        return Ok((PyUntypedBuffer::get(&memory)?, axes));
+    }
+    if has_objects(memory.getattr("format")?.extract::<String>()?.as_bytes()) {
+        return Err(references(what));
     }
     // Not of the object itself: NumPy copies its scalars, which are read-only, to a writable array.
-    let array = ASARRAY.import(object.py(), "numpy", "asarray")?.call1((memory,))?;
-    PyUntypedBuffer::get(&array.call_method1("reshape", (1,))?).map(Some)
+    let array = match ASARRAY.import(py, "numpy", "asarray")?.call1((&memory,)) {
+        Ok(array) => array,
+        // NumPy has no such type, as the pointers of ctypes.
+        Err(_) => {
+            let bytes = format!("V{}", memory.getattr("itemsize")?.extract::<usize>()?);
+            FROMBUFFER.import(py, "numpy", "frombuffer")?.call1((&memory, bytes))?
+        }
+    };
+    Ok((PyUntypedBuffer::get(&array.call_method1("reshape", (1,))?)?, axes))
+}
+
+/// Returns dates of NumPy as the numbers that they are, and its records with dates as bytes: NumPy refuses to give a view of an array
+/// of these. Of scalar dates its view is incomplete. Returns `None` for other objects.
+fn without_dates<'py>(
+    object: &Bound<'py, PyAny>,
+    is_incomplete: bool,
+    what: &str,
+) -> Result<Option<Bound<'py, PyAny>>> {
+    let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(None) };
+    let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
+    let is_date = matches!(kind.extract()?, "M" | "m");
+    if !is_date && is_incomplete {
+        return Ok(None);
+    }
+    if dtype.getattr("hasobject")?.extract()? {
+        return Err(references(what));
+    }
+    let plain = if is_date {
+        // Such as "<M8[s]": the byte order is before the type.
+        let name: String = dtype.getattr("str")?.extract()?;
+        name.replace(['M', 'm'], "i").split('[').next().unwrap_or_default().to_owned()
+    } else {
+        format!("V{}", dtype.getattr("itemsize")?.extract::<usize>()?)
+    };
+    Ok(Some(object.call_method1("view", (plain,))?))
 }
 
 /// Whether elements of a format have pointers to Python objects.
 fn has_objects(format: &[u8]) -> bool {
-    // Names of fields are between colons.
-    format.split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'))
+    // Names of fields are between colons. Those of ctypes may have colons, too, but it writes a byte order before each type.
+    let is_type = format.split(|byte| *byte == b':').step_by(2).any(|types| types.contains(&b'O'));
+    is_type || format.windows(2).any(|pair| matches!(pair, [b'<' | b'>' | b'=' | b'@' | b'!', b'O']))
+}
+
+/// Copies of pointers own no references.
+fn references(what: &str) -> Error {
+    Error::usage(format!("{what} has references to objects: expected numbers"))
 }
 
 impl Array {
     /// Opens an object to be read. `what` names it in errors.
     pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        let (view, axes) = match PyUntypedBuffer::get(object) {
-            Ok(view) => {
-                let axes = view.dimensions();
-                (view, axes)
-            }
-            Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => (single(object)?.ok_or(error)?, 0),
-            Err(error) => return Err(error.into()),
-        };
-        // Copies of pointers own no references.
+        let (view, axes) = open(object, what)?;
         if has_objects(view.format().to_bytes()) {
-            return Err(Error::usage(format!("{what} has references to objects: expected numbers")));
+            return Err(references(what));
         }
         if !view.is_c_contiguous() {
             return Err(Error::usage(format!(
@@ -70,6 +132,11 @@ impl Array {
         &self.view
     }
 
+    /// Bytes of an element.
+    pub(crate) fn item_bytes(&self) -> usize {
+        self.view.item_size()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.view.len_bytes()
     }
@@ -88,7 +155,8 @@ impl Array {
         // One type may have several letters, as long and long long.
         let is_same = match (self.element(), other.element()) {
             (Some(one), Some(other)) => one == other,
-            _ => own == expected,
+            // ctypes writes the byte order of this machine, and NumPy does not.
+            _ => own.trim_start_matches(NATIVE) == expected.trim_start_matches(NATIVE),
         };
         if is_same && self.view.item_size() == other.view.item_size() {
             return Ok(());

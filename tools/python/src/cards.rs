@@ -6,11 +6,11 @@ use fpga_collective::Request;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyMemoryView, PyTuple};
+use pyo3::types::{PyMemoryView, PyString, PyTuple};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
-use crate::form::Form;
+use crate::form::{Axes, Form};
 use crate::memory::{Mapped, Memory};
 use crate::operation::{Operation, limit};
 use crate::plan::{Arrays, Plan};
@@ -92,17 +92,30 @@ impl Cards {
     }
 }
 
-/// Returns a new NumPy array with the type of another object.
-pub(crate) fn new_like<'py>(object: &Bound<'py, PyAny>, shape: &[usize], is_zeroed: bool) -> Result<Bound<'py, PyAny>> {
+/// Returns a new NumPy array with the type of another object, whose elements have `item_bytes` bytes. If NumPy lacks the type, they
+/// are raw bytes.
+pub(crate) fn new_like<'py>(
+    object: &Bound<'py, PyAny>,
+    item_bytes: usize,
+    shape: &[usize],
+    is_zeroed: bool,
+) -> Result<Bound<'py, PyAny>> {
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let make = if is_zeroed { ZEROS.import(py, "numpy", "zeros")? } else { EMPTY.import(py, "numpy", "empty")? };
-    let dtype = match object.getattr_opt("dtype")? {
+    let fits = |dtype: &Bound<'py, PyAny>| {
+        dtype.getattr("itemsize").and_then(|bytes| bytes.extract::<usize>()).is_ok_and(|bytes| bytes == item_bytes)
+    };
+    let dtype = match object.getattr_opt("dtype")?.filter(fits) {
         Some(dtype) => dtype,
-        // Not of the object itself: NumPy takes bytes for text.
-        None => ASARRAY.import(py, "numpy", "asarray")?.call1((PyMemoryView::from(object)?,))?.getattr("dtype")?,
+        None => {
+            // Not of the object itself: NumPy takes bytes for text.
+            let array = ASARRAY.import(py, "numpy", "asarray")?.call1((PyMemoryView::from(object)?,));
+            let dtype = array.and_then(|array| array.getattr("dtype")).ok().filter(fits);
+            dtype.unwrap_or(PyString::new(py, &format!("V{item_bytes}")).into_any())
+        }
     };
     Ok(make.call1((PyTuple::new(py, shape)?, dtype))?)
 }
@@ -208,6 +221,9 @@ impl Cards {
         peer: Option<u32>,
     ) -> PyResult<Plan> {
         let form = Form::of(operation)?;
+        if form.input == Axes::Nothing && bytes > 0 {
+            return Err(Error::usage(format!("{operation} has no data: {bytes} bytes are given")).into());
+        }
         let peer = peer.unwrap_or(self.last());
         let request = Request { operation: form.name, reduction, element, algorithm, root, peer, bytes };
         let id = self.0.with(|state| state.plan(py, &request))?;

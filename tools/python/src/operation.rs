@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpga_collective::{Class, CollectiveId, DmaBuffer};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -46,18 +45,42 @@ impl Data {
     }
 }
 
-/// A launch.
-struct Flight {
+/// What an operation in flight is to give.
+pub(crate) struct Flight {
     output: Option<Data>,
     axes: Axes,
 }
 
-/// What has become of an operation.
-enum Phase {
-    InFlight(Flight),
+/// What has become of a launch.
+pub(crate) enum Phase {
+    InFlight(Arc<Flight>),
     Done(fpga_collective::Times),
     /// It has failed, or was aborted.
     Over,
+    /// Its cards were closed or its plan was released before it was done, as the text says.
+    Withdrawn(&'static str),
+}
+
+/// A launch: it ends by its operation, or with the plan or the cards.
+pub(crate) struct Launch {
+    pub(crate) id: CollectiveId,
+    phase: Mutex<Phase>,
+}
+
+impl Launch {
+    /// Held without calls of Python or of cards that another thread uses.
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the launch, if it is in flight, and lets go of its output.
+    pub(crate) fn end(&self, phase: Phase) {
+        let mut now = self.phase();
+        let ended = matches!(*now, Phase::InFlight(_)).then(|| std::mem::replace(&mut *now, phase));
+        drop(now);
+        // Without the lock: it may call Python.
+        drop(ended);
+    }
 }
 
 /// Times of a launch, counted by the cards: the largest over the ranks, from the issue on each.
@@ -98,11 +121,10 @@ impl From<fpga_collective::Times> for Times {
 #[pyclass(frozen, module = "fpga")]
 pub(crate) struct Operation {
     shared: Arc<Shared>,
-    id: CollectiveId,
+    launch: Arc<Launch>,
     name: &'static str,
     /// The output array, or `None` if the operation has no output.
     result: Py<PyAny>,
-    phase: Mutex<Phase>,
 }
 
 impl Operation {
@@ -132,18 +154,23 @@ impl Operation {
             }
             cards.launch(id)
         })?;
-        let phase = Mutex::new(Phase::InFlight(Flight { output, axes: form.output }));
-        Ok(Operation { shared: Arc::clone(shared), id, name: form.name, result, phase })
+        let flight = Arc::new(Flight { output, axes: form.output });
+        let launch = Arc::new(Launch { id, phase: Mutex::new(Phase::InFlight(flight)) });
+        state.launched = Arc::downgrade(&launch);
+        Ok(Operation { shared: Arc::clone(shared), launch, name: form.name, result })
     }
 
-    /// Held without calls of Python or of cards that another thread uses.
-    fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets the phase, and returns the one before, to be dropped without this lock: it may call Python.
-    fn set(&self, phase: Phase) -> Phase {
-        std::mem::replace(&mut *self.phase(), phase)
+    /// Returns what is in flight, or `None` if it is done.
+    fn flight(&self) -> Result<Option<Arc<Flight>>> {
+        match &*self.launch.phase() {
+            Phase::InFlight(flight) => Ok(Some(Arc::clone(flight))),
+            Phase::Done(_) => Ok(None),
+            Phase::Over => {
+                let message = format!("this {} has failed or was aborted: launch it again", self.name);
+                Err(fpga_collective::Error::new(Class::Refused, message).into())
+            }
+            Phase::Withdrawn(why) => Err(Error::usage(*why)),
+        }
     }
 
     /// Runs `wait` on the cards if the operation is in flight, and takes the output once it is done. Returns whether it is.
@@ -152,41 +179,28 @@ impl Operation {
         py: Python<'_>,
         wait: impl FnOnce(&mut fpga_collective::Cards) -> fpga_collective::Result<Option<fpga_collective::Times>> + Send,
     ) -> Result<bool> {
-        match &*self.phase() {
-            Phase::InFlight(_) => {}
-            Phase::Done(_) => return Ok(true),
-            Phase::Over => {
-                let message = format!("this {} has failed or was aborted: launch it again", self.name);
-                return Err(fpga_collective::Error::new(Class::Refused, message).into());
-            }
+        if self.flight()?.is_none() {
+            return Ok(true);
         }
-        self.shared.with(|state| {
+        let id = self.launch.id;
+        let mut goes_on = false;
+        let finished = self.shared.with(|state| {
+            // Another thread may have seen it end since.
+            let Some(flight) = self.flight()? else { return Ok(true) };
             let cards = &mut state.cards;
             let waited = py.detach(|| wait(cards));
-            let times = match waited {
-                Ok(Some(times)) => times,
-                Ok(None) => return Ok(false),
-                Err(error) => {
-                    if error.class != Class::Timeout || cards.in_flight() != Some(self.id) {
-                        drop(self.set(Phase::Over));
-                    }
-                    return Err(error.into());
-                }
-            };
-            let flight = match self.set(Phase::Done(times)) {
-                Phase::InFlight(flight) => flight,
-                // Another thread has seen it end since.
-                other => {
-                    drop(self.set(other));
-                    return Ok(true);
-                }
-            };
-            let fetched = fetch(py, state, self.id, &flight);
-            if fetched.is_err() {
-                drop(self.set(Phase::Over));
+            if let Err(error) = &waited {
+                goes_on = error.class == Class::Timeout && cards.in_flight() == Some(id);
             }
-            fetched.map(|()| true)
-        })
+            let Some(times) = waited? else { return Ok(false) };
+            fetch(py, state, id, &flight)?;
+            self.launch.end(Phase::Done(times));
+            Ok(true)
+        });
+        if !goes_on && !matches!(finished, Ok(_) | Err(Error::Busy)) {
+            self.launch.end(Phase::Over);
+        }
+        finished
     }
 }
 
@@ -259,10 +273,9 @@ fn total(spans: &[Span]) -> usize {
 }
 
 /// Returns a time limit in seconds as a duration.
-pub(crate) fn limit(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| {
-        PyValueError::new_err(format!("invalid timeout {seconds}: expected seconds, at least 0 ({error})"))
-    })
+pub(crate) fn limit(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| Error::usage(format!("invalid timeout {seconds}: expected seconds, at least 0 ({error})")))
 }
 
 #[pymethods]
@@ -274,7 +287,7 @@ impl Operation {
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let given = timeout.map(limit).transpose()?;
-        if matches!(&*self.phase(), Phase::Done(_)) {
+        if matches!(&*self.launch.phase(), Phase::Done(_)) {
             return Ok(self.result.clone_ref(py));
         }
         let limit = match given {
@@ -283,7 +296,7 @@ impl Operation {
         };
         let mut interrupted = None;
         let done = self.finish(py, |cards| {
-            cards.wait_while(self.id, limit, || {
+            cards.wait_while(self.launch.id, limit, || {
                 interrupted = Python::attach(|py| py.check_signals()).err();
                 interrupted.is_none()
             })
@@ -300,17 +313,17 @@ impl Operation {
 
     /// Returns whether all ranks are done, and never waits. Then ``wait()`` returns at once.
     fn test(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.finish(py, |cards| cards.test(self.id))?)
+        Ok(self.finish(py, |cards| cards.test(self.launch.id))?)
     }
 
     /// Ends the launch. The output is undefined.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        if !matches!(&*self.phase(), Phase::InFlight(_)) {
+        if !matches!(&*self.launch.phase(), Phase::InFlight(_)) {
             return Ok(());
         }
-        let aborted = self.shared.without_lock(py, |cards| cards.abort(self.id));
+        let aborted = self.shared.without_lock(py, |cards| cards.abort(self.launch.id));
         if !matches!(aborted, Err(Error::Busy)) {
-            drop(self.set(Phase::Over));
+            self.launch.end(Phase::Over);
         }
         Ok(aborted?)
     }
@@ -326,19 +339,19 @@ impl Operation {
     /// The times that the cards have counted, or None before the operation is done.
     #[getter]
     fn times(&self) -> Option<Times> {
-        match &*self.phase() {
+        match &*self.launch.phase() {
             Phase::Done(times) => Some((*times).into()),
             _ => None,
         }
     }
 
-    /// Whether the operation is "in flight", "done", or "over": failed or aborted.
+    /// Whether the operation is "in flight", "done", or "over": failed, aborted, or its plan was released or the cards were closed.
     #[getter]
     fn status(&self) -> &'static str {
-        match &*self.phase() {
+        match &*self.launch.phase() {
             Phase::InFlight(_) => "in flight",
             Phase::Done(_) => "done",
-            Phase::Over => "over",
+            Phase::Over | Phase::Withdrawn(_) => "over",
         }
     }
 
@@ -355,8 +368,8 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if matches!(&*self.phase(), Phase::InFlight(_)) {
-            self.shared.let_go(self.id);
+        if matches!(&*self.launch.phase(), Phase::InFlight(_)) {
+            self.shared.let_go(self.launch.id);
         }
     }
 }

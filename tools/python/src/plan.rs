@@ -60,14 +60,17 @@ impl Arrays {
         let block_bytes = (array.bytes() / shared.ranks.pow(form.input.count() as u32)) as u64;
         let result = match out {
             Some(out) => out.clone(),
-            None => crate::cards::new_like(object, &shape, form.name == "exscan")?,
+            None => crate::cards::new_like(object, array.item_bytes(), &shape, form.name == "exscan")?,
         };
         let output = Array::destination(&result, "out")?;
         if output.shape() != shape {
             let found = output.shape();
             return Err(Error::usage(format!("out has shape {found:?}: expected {shape:?}")));
         }
-        output.check_like(&array, "out")?;
+        // A new array has the type of the input, if NumPy spells it otherwise, too.
+        if out.is_some() {
+            output.check_like(&array, "out")?;
+        }
         let (input, output) = (Data::new(shared, array), Data::new(shared, output));
         Ok(Arrays { input: Some(input), output: Some(output), result: result.unbind(), block_bytes })
     }
@@ -114,7 +117,7 @@ impl Plan {
 
     /// Removes the collective from the cards; aborts it if it is in flight.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.shared.without_lock(py, |cards| cards.release(self.id))?)
+        Ok(self.shared.with(|state| state.release(py, self.id))?)
     }
 
     /// The operation.

@@ -8,9 +8,12 @@ use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::memory::Mapped;
+use crate::operation::{Launch, Phase};
 
 /// Plans that calls such as `cards.allreduce(x)` have made, and that stay on the cards for the next call.
 const PLANS_KEPT: usize = 16;
+
+const CLOSED: &str = "these cards were closed";
 
 /// Opened cards.
 pub(crate) struct Shared {
@@ -30,6 +33,8 @@ pub(crate) struct State {
     plans: Vec<(Key, CollectiveId)>,
     /// Where data of other memory is on its way to and from the cards.
     staging: Option<Arc<Mapped>>,
+    /// What was launched last: nothing else is in flight.
+    pub(crate) launched: Weak<Launch>,
     /// How long a call may take, seconds.
     pub(crate) timeout: f64,
 }
@@ -71,14 +76,14 @@ impl Key {
 impl Shared {
     pub(crate) fn new(cards: Cards, timeout: f64) -> Self {
         let ranks = cards.count() as usize;
-        let state = State { cards, plans: Vec::new(), staging: None, timeout };
+        let state = State { cards, plans: Vec::new(), staging: None, launched: Weak::new(), timeout };
         Shared { state: Mutex::new(Some(state)), orphans: Mutex::default(), memories: Mutex::default(), ranks }
     }
 
     /// Runs `body` on the cards. Refuses to wait for another thread: that thread may wait for the interpreter's lock.
     pub(crate) fn with<T>(&self, body: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.on(|state| {
-            let state = state.as_mut().ok_or_else(|| Error::usage("these cards were closed"))?;
+            let state = state.as_mut().ok_or_else(|| Error::usage(CLOSED))?;
             for orphan in unpoisoned(&self.orphans).drain(..) {
                 // The user let go of the operation. If its cards do not stop, the next launch says so.
                 drop(state.cards.abort(orphan));
@@ -108,6 +113,9 @@ impl Shared {
             Err(Error::Internal(_)) => None,
             taken => taken?,
         };
+        if let Some(launch) = taken.as_ref().and_then(|state| state.launched.upgrade()) {
+            launch.end(Phase::Withdrawn(CLOSED));
+        }
         py.detach(|| drop(taken));
         Ok(())
     }
@@ -187,6 +195,15 @@ impl State {
                 planned => return planned.map_err(|error| Error::from(error).with_timeout(timeout)),
             }
         }
+    }
+
+    /// Removes a collective from the cards; ends its launch if it is in flight.
+    pub(crate) fn release(&mut self, py: Python<'_>, id: CollectiveId) -> Result<()> {
+        let released = self.transfer(py, |cards| cards.release(id));
+        if let Some(launch) = self.launched.upgrade().filter(|launch| launch.id == id) {
+            launch.end(Phase::Withdrawn("this collective was released"));
+        }
+        released
     }
 
     /// Releases the plan that was not used for the longest time. Returns whether there was one.

@@ -1,6 +1,8 @@
 """Operations in an event loop: woken by a descriptor, not by threads; cancelled; side by side."""
 
 import asyncio
+import os
+import socket
 import threading
 from typing import Any
 
@@ -11,6 +13,8 @@ import fpga
 import fpga._asyncio
 from conftest import IN_PROCESS, PATIENCE
 
+# A launch of an allgather of 1 MiB never ends.
+STOPPED = "mock:optweb:4+stop=2@1.0.65536"
 X = numpy.arange(4 << 14, dtype="i4").reshape(4, 1 << 14)
 
 
@@ -143,13 +147,54 @@ def test_cards_opened_while_an_await_of_closed_ones_sleeps(slow: str) -> None:
     asyncio.run(asyncio.wait_for(work(), PATIENCE))
 
 
+def test_a_connection_with_the_number_of_the_descriptor_of_closed_cards() -> None:
+    """The loop serves it, while an await of the cards still sleeps, and then the await says that they were closed."""
+
+    async def work() -> None:
+        with fpga.open(STOPPED) as cards:
+            operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+            descriptor = operation.fileno()
+            sleeping = asyncio.ensure_future(operation)
+            await asyncio.sleep(0.01)
+        pairs = [socket.socketpair()]
+        while descriptor not in [one.fileno() for one in pairs[-1]]:
+            pairs.append(socket.socketpair())
+        ours, other = sorted(pairs[-1], key=lambda one: one.fileno() != descriptor)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        other.send(b"before\n")
+        assert await reader.readline() == b"before\n"
+        with pytest.raises(fpga.UsageError, match="closed"):
+            await sleeping
+        other.send(b"after\n")
+        assert await reader.readline() == b"after\n"
+        writer.close()
+        await writer.wait_closed()
+        for pair in pairs:
+            for one in pair:
+                one.close()
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def test_an_await_leaves_no_descriptor(slow: str) -> None:
+    async def work(cards: fpga.Cards) -> None:
+        counts = []
+        for _ in range(3):
+            await cards.allreduce(X)
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[0] == counts[2] and not fpga._asyncio._sleeping
+
+    with fpga.open(slow, timeout=PATIENCE) as cards:
+        asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
 def test_a_time_limit_of_asyncio() -> None:
     async def work(cards: fpga.Cards) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await cards.allgather(numpy.ones((4, 1 << 18), "f4"))
 
-    with fpga.open("mock:optweb:4+stop=2@1.0.65536") as cards:
+    with fpga.open(STOPPED) as cards:
         asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
 
 

@@ -1,6 +1,7 @@
 """Cards: capabilities, memory, closing."""
 
 import gc
+from typing import Any
 
 import numpy
 import pytest
@@ -72,6 +73,20 @@ def test_shapes_of_zeros(mock: fpga.Cards) -> None:
     assert mock.zeros(3).dtype == numpy.float64
     assert mock.zeros((), "i4").shape == ()
     assert mock.zeros((0, 4)).shape == (0, 4)
+    shapes: list[tuple[Any, Any]] = [
+        (numpy.int64(3), "f4"),
+        ([numpy.int32(2), 3], "u1"),
+        (numpy.array([2, 3]), "i8"),
+        ((2,), "(3,)f4"),
+        (0, "(3,)f4"),
+        (2, "M8[s]"),
+    ]
+    for shape, dtype in shapes:
+        own, expected = mock.zeros(shape, dtype), numpy.zeros(shape, dtype)
+        assert own.shape == expected.shape and own.dtype == expected.dtype and (own == expected).all()
+    for negative in (-1, (-1, 4), (-1, -4)):
+        with pytest.raises(fpga.UsageError, match="negative"):
+            mock.zeros(negative, "f4")
     with pytest.raises(fpga.UsageError, match="references to objects"):
         mock.zeros(3, object)
     with pytest.raises(fpga.Error):
@@ -113,6 +128,7 @@ def test_use_after_close(cards: fpga.Cards) -> None:
 def test_closing_ends_what_is_in_flight(served: str) -> None:
     with fpga.open(served) as cards:
         operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
+    assert operation.status == "over"
     with pytest.raises(fpga.UsageError, match="closed"):
         operation.wait()
     with fpga.open(served) as cards:

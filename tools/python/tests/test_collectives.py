@@ -150,6 +150,67 @@ def test_objects_with_the_buffer_protocol(cards: fpga.Cards) -> None:
     assert received.tobytes() == b"any bytes"
 
 
+class Record(ctypes.Structure):
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
+
+
+OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...], str]] = {
+    "a view of characters": (lambda: memoryview(b"hello").cast("c"), (5,), "S1"),
+    "array.array": (lambda: array.array("u", "abc"), (3,), "U1"),
+    "numpy.bytes_": (lambda: numpy.bytes_(b"abc"), (3,), "u1"),
+    "integers of ctypes": (lambda: (ctypes.c_int * 3)(1, 2, 3), (3,), "i4"),
+    "rows of ctypes": (lambda: ((ctypes.c_int * 3) * 2)((1, 2, 3), (4, 5, 6)), (2, 3), "i4"),
+    "a view of ctypes": (lambda: memoryview((ctypes.c_bool * 3)(1, 0, 1)).toreadonly(), (3,), "?"),
+    "truths of ctypes": (lambda: (ctypes.c_bool * 3)(1, 0, 1), (3,), "?"),
+    "records of ctypes": (lambda: (Record * 2)((1, 2.0), (3, 4.0)), (2,), "i4,f4"),
+    "a pointer of ctypes": (lambda: ctypes.c_void_p(5), (), "V8"),
+    "pointers of ctypes": (lambda: (ctypes.c_void_p * 2)(5, 6), (2,), "V8"),
+    "dates": (lambda: numpy.array(["2020-01-01", "NaT"], "M8[s]"), (2,), "M8[s]"),
+    "foreign dates": (lambda: numpy.array(["2020-01-01"], ">M8[ms]"), (1,), ">M8[ms]"),
+    "a date": (lambda: numpy.datetime64("2020-01-01"), (), "M8[D]"),
+    "a date in an array": (lambda: numpy.array("2020-01-01", "M8[D]"), (), "M8[D]"),
+    "a time": (lambda: numpy.timedelta64(3, "s"), (), "m8[s]"),
+    "records with dates": (lambda: numpy.ones(2, "i4,M8[s]"), (2,), "i4,M8[s]"),
+    "a record with a date": (lambda: numpy.ones(2, "i4,M8[s]")[0], (), "i4,M8[s]"),
+}
+
+
+def bytes_of(data: Any) -> bytes:
+    return data.tobytes() if hasattr(data, "tobytes") else bytes(memoryview(data))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_contiguous_objects(mock: fpga.Cards, name: str) -> None:
+    """Their bytes arrive, in an array of the nearest type of NumPy; also where they have an array of their own type to go to."""
+    make, shape, dtype = OTHERS[name]
+    source = make()
+    plain = bytes_of(source)
+    y = mock.send(source).wait()
+    assert y.shape == shape and y.tobytes() == plain
+    assert y.dtype.itemsize == numpy.dtype(dtype).itemsize and y.dtype.kind == numpy.dtype(dtype).kind
+    assert mock.broadcast(source).wait().tobytes() == N * plain
+    mock[1].write(4096, source)
+    assert mock[1].read(4096, bytearray(len(plain))) == plain
+    if isinstance(source, (numpy.generic, memoryview)):
+        with pytest.raises(fpga.UsageError, match="out is read-only"):
+            mock[1].read(4096, source)
+    else:
+        out = make()
+        mock[1].write(4096, bytes(len(plain)))
+        mock[1].read(4096, out)
+        assert bytes_of(out) == bytes(len(plain))
+        assert mock.send(source, out=out).wait() is out and bytes_of(out) == plain
+
+
+def test_numpy_and_ctypes_spell_one_type_in_two_ways(mock: fpga.Cards) -> None:
+    truths = numpy.empty((N, 3), "?")
+    assert mock.broadcast((ctypes.c_bool * 3)(1, 0, 1), out=truths).wait() is truths
+    assert truths.tolist() == [[True, False, True]] * N
+    rows = ((ctypes.c_float * 2) * N)(*[(1, 2)] * N)
+    assert mock.allreduce(rows).wait().tolist() == [[4, 8]] * N
+    assert mock.allreduce(numpy.full((N, 1), 3, "m8[s]")).wait().tolist() == numpy.full((N, 1), 12, "m8[s]").tolist()
+
+
 def test_arrays_without_axes(cards: fpga.Cards) -> None:
     x = data((N,), "f4")
     y = cards.reduce(x, "sum").wait()
@@ -175,6 +236,11 @@ def test_arrays_without_axes(cards: fpga.Cards) -> None:
 def test_names_of_fields_are_no_types(mock: fpga.Cards) -> None:
     x = numpy.ones(N, [("Offset", "f4"), ("O", "i4")])
     assert (mock.scatter(x).wait() == x).all()
+
+    class Offset(ctypes.Structure):
+        _fields_ = [("Offset", ctypes.c_int), ("O", ctypes.c_float)]
+
+    assert mock.broadcast(Offset(1, 2)).wait().tolist() == [(1, 2.0)] * N
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "direct"])

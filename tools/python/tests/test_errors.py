@@ -1,6 +1,7 @@
 """Bad input is a clear exception; nothing is lost, and the cards work on."""
 
 import copy
+import ctypes
 import pickle
 import threading
 import time
@@ -33,6 +34,12 @@ def objects(*shape: int) -> numpy.ndarray[Any, Any]:
     return numpy.full(shape, None, object)
 
 
+class Colons(ctypes.Structure):
+    """The names of fields are between colons in the format, too."""
+
+    _fields_ = [("x:y", ctypes.c_int), ("object", ctypes.py_object), ("z:i", ctypes.c_int)]
+
+
 BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, out=read_only()), "out is read-only"),
     (lambda cards: cards.send(b"abc", out=b"abc"), "out is read-only"),
@@ -51,6 +58,14 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.send(objects()), "the input has references to objects"),
     (lambda cards: cards.send(bytes(8), out=objects(1)), "out has references to objects"),
     (lambda cards: cards.scatter(numpy.zeros(4, [("a", "f4"), ("b", "O")])), "the input has references to objects"),
+    (lambda cards: cards.send((Colons * 2)()), "the input has references to objects"),
+    (lambda cards: cards.send(memoryview((Colons * 2)())), "the input has references to objects"),
+    (lambda cards: cards[0].read(0, Colons()), "out has references to objects"),
+    (lambda cards: cards[0].read(0, (ctypes.py_object * 2)()), "out has references to objects"),
+    (lambda cards: cards.send(numpy.zeros(4, [("a", "M8[s]"), ("b", "O")])), "the input has references to objects"),
+    (lambda cards: cards.send(numpy.zeros((4, 2), "M8[s]")[:, :1]), "the input is not C-contiguous"),
+    (lambda cards: cards.send(numpy.zeros(4, "M8[s]"), out=numpy.zeros(4, "f8")), 'format "d": expected "[lq]"'),
+    (lambda cards: cards.allreduce(numpy.zeros(4, ">m8[s]")), 'elements of format ">[lq]" are not reduced'),
     (lambda cards: cards[0].write(0, objects(4)), "the array has references to objects"),
     (lambda cards: cards[0].read(0, objects(4)), "out has references to objects"),
     (lambda cards: cards.allreduce(b""), "takes an array of shape"),
@@ -64,6 +79,7 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, algorithm="fast"), "unknown algorithm"),
     (lambda cards: cards.plan("allgatherv"), "unknown collective"),
     (lambda cards: cards.plan("allreduce", 64), "needs a reduction"),
+    (lambda cards: cards.plan("barrier", 5), "barrier has no data: 5 bytes are given"),
     (lambda cards: cards.plan("barrier").launch(ONES), "barrier takes no array"),
     (lambda cards: cards.plan("barrier").launch(out=bytearray(4)), "no output"),
     (lambda cards: cards.plan("broadcast", 64).launch(), "broadcast takes an array"),
@@ -106,11 +122,11 @@ def test_wrong_types_are_type_errors(cards: fpga.Cards) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300])
 def test_invalid_timeouts(mock: fpga.Cards, seconds: float) -> None:
     operation = mock.allreduce(ONES)
-    with pytest.raises(ValueError, match="invalid timeout"):
+    with pytest.raises(fpga.UsageError, match="invalid timeout"):
         operation.wait(seconds)
-    with pytest.raises(ValueError, match="invalid timeout"):
+    with pytest.raises(fpga.UsageError, match="invalid timeout"):
         mock.timeout = seconds
-    with pytest.raises(ValueError, match="invalid timeout"):
+    with pytest.raises(fpga.UsageError, match="invalid timeout"):
         fpga.open(IN_PROCESS, timeout=seconds)
     assert (operation.wait(10) == 4).all()
 
@@ -177,6 +193,37 @@ def test_a_foreign_buffer_cannot_be_resized_in_flight(cards: fpga.Cards) -> None
     operation = cards.broadcast(source)
     source.extend(b"more")
     assert operation.wait().nbytes == 4 * 64
+
+
+@pytest.mark.parametrize("way", ["close", "release", "abort"])
+def test_what_ends_an_operation_lets_go_of_its_output(way: str) -> None:
+    with fpga.open(IN_PROCESS) as cards:
+        plan = cards.plan("send", 64)
+        out = bytearray(64)
+        operation = plan.launch(bytes(64), out=out)
+        with pytest.raises(BufferError):
+            out.extend(b"more")
+        assert operation.status == "in flight"
+        {"close": cards.close, "release": plan.release, "abort": operation.abort}[way]()
+        assert operation.status == "over" and operation.times is None
+        out.extend(b"more")
+        expected = {"close": "closed", "release": "released", "abort": "aborted"}[way]
+        for call in (operation.wait, operation.test, lambda: operation.wait(0)):
+            with pytest.raises(fpga.RefusedError if way == "abort" else fpga.UsageError, match=expected):
+                call()
+        operation.abort()
+        if way != "close":
+            assert (cards.allreduce(ONES).wait() == 4).all()
+
+
+def test_a_plan_that_is_released_ends_no_other_operation(cards: fpga.Cards) -> None:
+    plan = cards.plan("send", 64)
+    done = plan.launch(bytes(64))
+    done.wait()
+    operation = cards.allreduce(ONES)
+    plan.release()
+    assert (operation.wait() == 4).all()
+    assert done.status == "done" and done.wait().tobytes() == bytes(64)
 
 
 def test_one_operation_at_a_time(cards: fpga.Cards) -> None:

@@ -16,7 +16,8 @@ impl Selector {
     /// [`open`](Selector::open) does.
     ///
     /// # Errors
-    /// [`Error::Syntax`] for other mock fabrics; [`Error::NoCard`] for a torus that is too large; [`Error::Open`].
+    /// [`Error::Syntax`] for other mock fabrics, and for a torus that is too large; [`Error::NoCard`] for cards that cannot be built;
+    /// [`Error::Open`].
     pub fn open_channel_cards(&self) -> Result<Vec<Function>, Error> {
         let Cards::Mock(mock) = &self.cards else { return Ok(self.open()?.functions) };
         let domain = Domain::in_process();
@@ -43,7 +44,9 @@ impl Selector {
         let no_card = |why: String| Error::NoCard { selector: selector(), why };
         let torus = match mock.profile.torus() {
             Some(torus) if mock.profile.system == System::Circus => {
-                torus.map_err(|error| no_card(error.to_string()))?
+                let shape =
+                    "invalid shape: cards with channels have 1 to 16 rows and columns, and there are at least two";
+                torus.map_err(|_| syntax(shape))?
             }
             _ => return Err(syntax("expected cards with channels, such as mock:circus:8x8")),
         };

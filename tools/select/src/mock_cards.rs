@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpga_mock::{Fault, Hardware, Moved, Profile, Shell, System, When};
+use fpga_mock::{Fault, Hardware, Moved, Profile, ProfileError, Shell, System, When};
 
 use crate::error::Error;
 use crate::part::Part;
@@ -11,7 +11,7 @@ use crate::part::Part;
 const TIME_MAX_US: u64 = 86_400_000_000;
 
 /// Options about links, which packets of collectives that switches compute do not regard.
-const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
+pub(crate) const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 3] = ["split", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -109,7 +109,7 @@ impl MockCards {
             mock.profile.shell = shell;
         }
         for option in options {
-            let known = "expected +bypass, +bar4, +lanes=N, +windows=N, +posted=N, +split=SEED, +drift=PPM, +errors=BITS, +reset=MS, +stop=NODE@WHEN, +cut=A-B@WHEN, +flap=A-B@WHEN, +slow=GBPS, +unanswered=NODE@N, +poisoned=NODE@N, +garble=A-B@N, +drop=A-B@N, +flip=NODE@ADDRESS or +late=US; WHEN is US, or CARD.TRANSFER.BYTES; times are at most a day";
+            let wrong = || syntax(&malformed(option));
             let name = option.split('=').next().unwrap_or_default();
             if !mock.profile.shell.masters_bus() && OF_MASTERS.contains(&name) {
                 return Err(syntax(&format!(
@@ -130,18 +130,24 @@ impl MockCards {
                 ));
             }
             match option.split_once('=') {
-                Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| syntax(known))?,
-                Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| syntax(known))?,
+                Some(("lanes", lanes)) => mock.profile.lanes = lanes.parse().map_err(|_| wrong())?,
+                Some(("windows", windows)) => mock.profile.windows = windows.parse().map_err(|_| wrong())?,
                 Some(("late", us)) => {
-                    mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(|| syntax(known))?));
+                    mock.late = Some(Duration::from_micros(microseconds(us).ok_or_else(wrong)?));
                 }
                 Some((name @ ("posted" | "split" | "drift" | "errors" | "reset"), value)) => {
-                    parse_hardware(&mut mock.profile.hardware, name, value).ok_or_else(|| syntax(known))?;
+                    parse_hardware(&mut mock.profile.hardware, name, value).ok_or_else(wrong)?;
                 }
-                _ => mock.faults.push(parse_fault(option).ok_or_else(|| syntax(known))?),
+                _ => mock.faults.push(parse_fault(option).ok_or_else(wrong)?),
             }
         }
-        mock.profile.check().map_err(|source| Error::Profile { selector: text.into(), source })?;
+        mock.profile.check().map_err(|source| match source {
+            ProfileError::Lanes { .. } | ProfileError::Windows { .. } | ProfileError::Hardware { .. } => {
+                syntax(&source.to_string())
+            }
+            source => Error::Profile { selector: text.into(), source },
+        })?;
+        mock.check_addresses().map_err(|why| syntax(&why))?;
         mock.check().map_err(|why| Error::NoCard { selector: text.into(), why })?;
         Ok(mock)
     }
@@ -185,6 +191,17 @@ impl MockCards {
         self.profile_options().is_empty() && self.faults.is_empty() && self.late.is_none()
     }
 
+    /// Checks that faults hit addresses that the cards have; `Err` names one that they have not.
+    fn check_addresses(&self) -> Result<(), String> {
+        let bytes = self.profile.memory_bytes;
+        let missing = self.faults.iter().find_map(|fault| match fault {
+            Fault::FlipBits { address, .. } if *address >= bytes => Some(address),
+            _ => None,
+        });
+        missing
+            .map_or(Ok(()), |address| Err(format!("+flip: no address {address:#x} (a card has 0 to {:#x})", bytes - 1)))
+    }
+
     /// Checks that all named cards and links exist; `Err` names the missing one.
     fn check(&self) -> Result<(), String> {
         let count = self.profile.nodes;
@@ -219,6 +236,41 @@ impl MockCards {
             }
         }
         Ok(())
+    }
+}
+
+/// Options, with their forms and ranges.
+const FORMS: [(&str, &str); 19] = [
+    ("lanes", "+lanes=N, from 1 to 64"),
+    ("windows", "+windows=N, at most 1024"),
+    ("posted", "+posted=N, at most 64"),
+    ("split", "+split=SEED, a number of 64 bits"),
+    ("drift", "+drift=PPM, at most 1000"),
+    ("errors", "+errors=BITS, from 1 on"),
+    ("reset", "+reset=MS, at most 100"),
+    ("stop", "+stop=NODE[@WHEN]; WHEN is US, at most 86400000000 (a day), or CARD.TRANSFER.BYTES"),
+    ("cut", "+cut=A-B[@WHEN]; WHEN is US, at most 86400000000 (a day), or CARD.TRANSFER.BYTES"),
+    ("flap", "+flap=A-B[@WHEN]; WHEN is US, at most 86400000000 (a day), or CARD.TRANSFER.BYTES"),
+    ("slow", "+slow=GBPS, a whole number from 1 to 4294967"),
+    ("unanswered", "+unanswered=NODE[@N]"),
+    ("poisoned", "+poisoned=NODE[@N]"),
+    ("garble", "+garble=A-B[@N]"),
+    ("drop", "+drop=A-B[@N]"),
+    ("flip", "+flip=NODE[@ADDRESS]; ADDRESS is decimal, or begins with 0x"),
+    ("late", "+late=US, at most 86400000000 (a day)"),
+    ("bypass", "+bypass"),
+    ("bar4", "+bar4"),
+];
+
+/// Says what is expected in place of an option that cannot be parsed.
+fn malformed(option: &str) -> String {
+    let name = option.split('=').next().unwrap_or_default();
+    match FORMS.iter().find(|(known, _)| *known == name) {
+        Some((_, form)) => format!("invalid option +{option}: expected {form}"),
+        None => {
+            let known: Vec<&str> = FORMS.iter().map(|(known, _)| *known).collect();
+            format!("unknown option +{option} (available: {}; docs/cli.md has their forms)", known.join(", "))
+        }
     }
 }
 
@@ -313,6 +365,10 @@ fn parse_hardware(hardware: &mut Hardware, name: &str, value: &str) -> Option<()
     Some(())
 }
 
+fn parse_address(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
+}
+
 fn parse_fault(text: &str) -> Option<Fault> {
     let (kind, rest) = text.split_once('=')?;
     if kind == "slow" {
@@ -325,7 +381,7 @@ fn parse_fault(text: &str) -> Option<Fault> {
     match kind {
         "unanswered" => return Some(Fault::Unanswered { node: node?, after: number? }),
         "poisoned" => return Some(Fault::Poisoned { node: node?, after: number? }),
-        "flip" => return Some(Fault::FlipBits { node: node?, address: number?, bits: 2 }),
+        "flip" => return Some(Fault::FlipBits { node: node?, address: parse_address(when)?, bits: 2 }),
         "garble" => return ends.and_then(|(from, to)| Some(Fault::Garble { from, to, after: number? })),
         "drop" => return ends.and_then(|(from, to)| Some(Fault::Drop { from, to, after: number? })),
         _ => {}

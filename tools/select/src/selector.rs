@@ -10,7 +10,7 @@ use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, LateDma, Profile, Shell};
 
 use crate::error::Error;
-use crate::mock_cards::MockCards;
+use crate::mock_cards::{MockCards, OF_LINKS};
 use crate::part::Part;
 use crate::selection::{Kind, Selection};
 use crate::sockets::{control_socket, sockets_at};
@@ -89,6 +89,14 @@ impl Selector {
             Cards::Xdma => vec![xdma_cards::selector()],
             Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
         }
+    }
+
+    /// Returns the name of the first option of mock cards that acts on what sequencers send over links, and on nothing else that
+    /// links carry, such as `cut`.
+    pub fn link_option(&self) -> Option<&'static str> {
+        self.mock()?;
+        let mut names = self.text.split(['+', ',']).filter_map(|option| option.split('=').next());
+        names.find_map(|name| OF_LINKS.into_iter().find(|known| *known == name))
     }
 
     pub(crate) fn mock(&self) -> Option<&MockCards> {

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cmdseq::plan::Algorithm;
 
-use super::Terms;
 use super::time::seconds;
+use super::{Terms, no_cards};
 use crate::size;
 
 #[derive(Debug, Args)]
@@ -21,15 +21,19 @@ pub(crate) enum System {
     /// Measure a collective over sizes and groups, and check every result
     Coll(Sweep),
     /// Compare every network figure of the OPTWEB paper with the mock
+    #[command(arg = no_cards())]
     Optweb(Optweb),
     /// Compare every network figure of the CIRCUS paper with the mock
+    #[command(arg = no_cards())]
     Circus(Circus),
     /// Compare the figures of the BlueLink paper with the mock
+    #[command(arg = no_cards())]
     Bluelink(Bluelink),
     /// Compare the figures of the MPI-FPGA paper with the mock
+    #[command(arg = no_cards())]
     MpiFpga(MpiFpga),
     /// Compare figures of Novo-G# with the mock
-    #[command(name = "novo-g")]
+    #[command(name = "novo-g", arg = no_cards())]
     Novog(Novog),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),

@@ -6,9 +6,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use fpga_channels::Part;
 
+use super::no_cards;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
     /// Check a channel definition and print its channels; uses no card
+    #[command(arg = no_cards())]
     Check(ChannelCheck),
     /// Generate code for the channels of a definition: OpenCL kernels, host code
     /// in C, and typed handles in Rust; uses no card

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::no_cards;
 use crate::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mock {
     /// Serve mock cards on vfio-user sockets, until interrupted or for one COMMAND
+    #[command(arg = no_cards())]
     Serve(Serve),
     /// Write a GBS file for the cards of mock:s10-dfl, or a .bit file for those of
     /// mock:alveo-xdma
+    #[command(arg = no_cards())]
     Image(MockImage),
 }
 
@@ -27,8 +30,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", required_unless_present = "command", conflicts_with = "command")]
     pub(crate) socket_dir: Option<PathBuf>,
 
-    /// Limit on the host memory of all cards together [default: half of the
-    /// machine's memory]
+    /// Limit on the host memory of all cards together [default: half of
+    /// the memory that is available to the process]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub(crate) memory: Option<u64>,
 

@@ -6,15 +6,21 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cmdseq::routing::TreeAlgorithm;
 
+use super::{ON_NOVO_G, no_cards};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Route {
     /// Compile a list of collectives to routing tables, verify and write them
+    #[command(arg = no_cards())]
     Compile(RouteCompile),
     /// Verify tables: who gets what, loops, sizes, depth of buffers
+    #[command(arg = no_cards())]
     Verify(RouteVerify),
     /// Verify tables and load them into the routers of all cards at once
+    #[command(after_help = ON_NOVO_G)]
     Load(RouteLoad),
     /// Print the tables of a file or of the cards: sizes, or one node
+    #[command(after_help = "Without TABLES, --cards and a bound card, it uses mock:novo-g:4x4x4.")]
     Show(RouteShow),
 }
 

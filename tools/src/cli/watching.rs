@@ -64,13 +64,17 @@ pub(crate) struct Stats {
 pub(crate) struct Metrics {
     /// Answer HTTP requests for /metrics at this address, such as 127.0.0.1:9990,
     /// until Ctrl-C
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Write the metrics to this file once, complete under its name, as for the
     /// textfile collector of Prometheus' node exporter
     #[arg(long, value_name = "FILE")]
     pub(crate) textfile: Option<PathBuf>,
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:9990 or [::1]:9990".to_owned())
 }
 
 #[derive(Debug, Args)]

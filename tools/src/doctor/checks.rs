@@ -99,11 +99,12 @@ impl<'a> Examination<'a> {
     fn card(&self) -> Finding {
         let is_silent = self.function.config.as_ref().is_some_and(|config| config.is_gone());
         if is_silent && !self.is_asleep() {
-            let device = format!("/sys/bus/pci/devices/{}", self.address());
+            // A scan of the bus does not find virtual functions.
+            let card = self.function.physical_function.unwrap_or(self.function.address);
             return Finding::Bad {
                 found: "the configuration space reads as all-ones".into(),
                 cause: "the card has left the bus: its link is down, or its image is gone".into(),
-                fix: Fix::Root(format!("echo 1 > {device}/remove; echo 1 > /sys/bus/pci/rescan")),
+                fix: Fix::Root(format!("echo 1 > /sys/bus/pci/devices/{card}/remove; echo 1 > /sys/bus/pci/rescan")),
             };
         }
         let ids = format!("{:04x}:{:04x}", self.function.vendor, self.function.device);

@@ -1,5 +1,6 @@
 //! Arrays of complex numbers: random ones, and those of .npy files. `array[z, y, x]` is the point (x, y, z).
 
+use std::io::Seek as _;
 use std::path::Path;
 
 use fpga_select::novog::Complex32;
@@ -22,10 +23,11 @@ pub(super) fn random(n: u32, seed: u64) -> Vec<Complex32> {
 /// Reads an array.
 ///
 /// # Errors
-/// Exit code 7 unless the file has complex64 numbers of this shape; 4 if it cannot be opened.
+/// Exit code 7 unless the file has finite complex64 numbers of this shape, and nothing more; 4 if it cannot be opened.
 pub(super) fn read(path: &Path, n: u32) -> Result<Vec<Complex32>> {
     let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-    let (reader, _, header) = npy::open(path)?;
+    let (mut reader, metadata, header) = npy::open(path)?;
+    let data_at = reader.stream_position().map_err(|error| refuse(error.to_string()))?;
     let array = NpyFile::with_header(header, reader);
     let found = array.dtype().descr();
     if found.trim_matches('\'') != TYPE {
@@ -37,7 +39,26 @@ pub(super) fn read(path: &Path, n: u32) -> Result<Vec<Complex32>> {
     if array.order() == Order::Fortran {
         return Err(refuse(npy::FORTRAN.into()));
     }
-    array.into_vec().map_err(|error| refuse(format!("invalid .npy file: {error}")))
+    let (expected, length) = (u128::from(data_at) + 8 * u128::from(n).pow(3), metadata.len());
+    if u128::from(length) != expected {
+        return Err(refuse(format!(
+            "wrong file size: header and {n} x {n} x {n} points have {expected} B, the file has {length} B"
+        )));
+    }
+    let points: Vec<Complex32> = array.into_vec().map_err(|error| refuse(format!("invalid .npy file: {error}")))?;
+    match points.iter().position(|point| !point.is_finite()) {
+        Some(index) => {
+            let Complex32 { re, im } = points[index];
+            Err(refuse(format!("the point {} has the parts {re} and {im} (expected finite numbers)", place(index, n))))
+        }
+        None => Ok(points),
+    }
+}
+
+/// Returns the coordinates (x, y, z) of the point with this index.
+pub(super) fn place(index: usize, n: u32) -> String {
+    let n = n as usize;
+    format!("({}, {}, {})", index % n, index / n % n, index / n / n)
 }
 
 /// Writes an array.

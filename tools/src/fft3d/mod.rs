@@ -11,10 +11,11 @@ use fpga_select::novog::Complex32;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cards::{self, Cards};
+use crate::cards::Cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::route::load::{DEFAULT, failure};
+use crate::fft3d::reference::{Comparison, Wrong};
+use crate::route::load;
 use crate::{input_file, output};
 
 /// The axes, in the order of the phases.
@@ -79,17 +80,14 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         None => Vec::new(),
     };
     let timeout = Duration::from_secs_f64(timeout);
-    let mut cards = Cards::open_within(&cards::selector_or(cli, DEFAULT)?, timeout)?.published(cli);
-    let mut network = Network::of(&cards.cluster).map_err(failure)?;
+    let mut cards = load::open_within(cli, timeout)?.published(cli);
+    let mut network = Network::of(&cards.cluster).map_err(load::failure)?;
     let transform = Transform { side: n, cores, timeout };
-    let outcome = network.transform(&mut cards.cluster, &transform, &to_bytes(&data)).map_err(failure)?;
+    let outcome = network.transform(&mut cards.cluster, &transform, &to_bytes(&data)).map_err(load::failure)?;
     let output = from_bytes(&outcome.output);
-    let error = reference::error(n, &data, &output);
-    let error_bound = reference::bound(n);
-    if error > error_bound {
-        let message =
-            format!("the result is {error:.1e} from the transform in double precision (at most {error_bound:.1e})");
-        return Err(Failure::new(Exit::Verification, message));
+    let Comparison { error, bound, wrong } = reference::compare(n, &data, &output);
+    if let Some(wrong) = wrong {
+        return Err(Failure::new(Exit::Verification, different(n, &wrong, (error, bound))));
     }
     if let Some(path) = &arguments.output {
         array::write(path, n, &output)?;
@@ -99,9 +97,27 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         input: arguments.input.as_ref().map(named),
         output: arguments.output.as_ref().map(named),
         torus: network.torus().sides(),
-        ..printed(&outcome, &cards, (n, cores), (error, error_bound))
+        ..printed(&outcome, &cards, (n, cores), (error, bound))
     };
     if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+}
+
+/// Says where the result is wrong first, and by how much all of it.
+fn different(n: u32, wrong: &Wrong, (error, bound): (f64, f64)) -> String {
+    let Wrong { index, found, right } = wrong;
+    let point = format!(
+        "the point {} of the result has the parts {:.6e} and {:.6e} (expected {:.6e} and {:.6e}",
+        array::place(*index, n),
+        found.re,
+        found.im,
+        right.re,
+        right.im
+    );
+    if error.is_finite() {
+        format!("{point}); the result is {error:.1e} from the transform in double precision (at most {bound:.1e})")
+    } else {
+        format!("{point}; the largest number of single precision is {:.6e})", f32::MAX)
+    }
 }
 
 fn to_bytes(points: &[Complex32]) -> Vec<u8> {

@@ -1,14 +1,17 @@
-//! What is kept on disk for each card: the last image that was loaded, the one whose loading has not ended, and the masks of the port
-//! above.
+//! What is kept on disk. For each card: the last image that was loaded, the one whose loading has not ended, and the port above whose
+//! errors are masked. For each port: its masks from before, whichever card's load has masked it.
 //!
-//! The latter two are the journal: they are there exactly while a load is under way, or after one that was killed.
+//! All but the first are the journal. It is there while a load is under way, or after one that was killed, or that could not be
+//! undone.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use fpga_hal::PciAddress;
 use fpga_select::Selector;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
@@ -19,17 +22,29 @@ use crate::{atomic_file, cli, input_file};
 const GOOD: &str = "good";
 /// The image whose loading has not ended.
 const PENDING: &str = "pending";
-/// The masks from before of a port whose errors are masked.
+/// The one that was [`PENDING`] when the present load began.
+const EARLIER: &str = "earlier";
+/// Of a card: the port above, whose errors are masked. Also the folder of all ports.
+const PORT: &str = "port";
+/// Of a port: the masks from before.
 const MASKS: &str = "masks";
-/// Limit on the length of the masks, in bytes.
-const MASKS_BYTES_MAX: u64 = 4096;
+/// Limit on the length of a note, in bytes.
+const NOTE_BYTES_MAX: u64 = 4096;
+
+/// Which port the load of a card masks, noted before [`MaskNote`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PortNote {
+    /// Address of the port.
+    pub(super) port: String,
+    /// What tells the boot of the machine from others.
+    pub(super) boot: Option<String>,
+}
 
 /// Masks of a port, noted before they change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MaskNote {
-    /// Address of the port.
-    pub(super) port: String,
     /// Mask of uncorrectable errors.
     pub(super) uncorrectable: u32,
     /// Mask of correctable errors.
@@ -38,78 +53,104 @@ pub(super) struct MaskNote {
     pub(super) boot: Option<String>,
 }
 
-/// The kept images of one card.
+/// What is kept of one card, and of the ports.
 pub(super) struct Kept {
     folder: PathBuf,
+    /// Folder of the ports.
+    ports: PathBuf,
 }
 
 impl Kept {
-    /// Returns the images of a card. `None` of an in-process mock card, which ends with the command.
+    /// Returns what is kept of a card. `None` of an in-process mock card, which ends with the command.
     pub(super) fn of(selector: &Selector, state: &cli::StateDirectory) -> Result<Option<Self>> {
         let card = match (selector.addresses().as_slice(), selector.sockets()) {
             ([address, ..], _) => Path::new("vfio").join(address.to_string()),
             (_, [socket, ..]) => {
-                let socket = std::path::absolute(socket).map_err(|error| Failure::file(socket, &error))?;
+                let socket = canonical(socket)?;
                 Path::new("vfio-user").join(socket.strip_prefix("/").unwrap_or(&socket))
             }
             _ => return Ok(None),
         };
-        let folder = state.path()?.join(card);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| Failure::file(&folder, &error))?;
-        Ok(Some(Kept { folder }))
+        let state = state.path()?;
+        let (folder, ports) = (state.join(card), state.join(PORT));
+        make_folder(&folder)?;
+        Ok(Some(Kept { folder, ports }))
     }
 
-    /// Notes that an image is being loaded.
+    /// Notes that an image is being loaded. The one of a load that was killed before is put aside, for [`refused`](Self::refused).
     pub(super) fn begin(&self, image: &[u8]) -> Result<()> {
-        atomic_file::write(&self.folder.join(PENDING), image)?;
-        self.synchronise()
+        let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
+        remove(&earlier)?;
+        // A second name, so that there is a pending image at any time.
+        match fs::hard_link(&pending, &earlier) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Failure::file(&earlier, &error)),
+            _ => {}
+        }
+        atomic_file::write(&pending, image)?;
+        synchronise(&self.folder)
     }
 
     /// Notes that the image was loaded.
     pub(super) fn succeeded(&self) -> Result<()> {
+        remove(&self.folder.join(EARLIER))?;
         let (from, to) = (self.folder.join(PENDING), self.folder.join(GOOD));
-        fs::rename(&from, to).map_err(|error| Failure::file(&from, &error))?;
-        self.synchronise()
+        fs::rename(&from, &to).map_err(|error| Failure::file(&from, &error))?;
+        synchronise(&self.folder)
     }
 
     /// Notes that the image was not loaded, and that the card holds what it is said to hold.
     pub(super) fn gave_up(&self) -> Result<()> {
-        let pending = self.folder.join(PENDING);
-        fs::remove_file(&pending).map_err(|error| Failure::file(&pending, &error))?;
-        self.synchronise()
+        remove(&self.folder.join(EARLIER))?;
+        remove(&self.folder.join(PENDING))?;
+        synchronise(&self.folder)
+    }
+
+    /// Notes that the image was refused before anything was started: a load that was killed before is still to be recovered.
+    pub(super) fn refused(&self) -> Result<()> {
+        let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
+        match fs::rename(&earlier, &pending) {
+            Ok(()) => synchronise(&self.folder),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.gave_up(),
+            Err(error) => Err(Failure::file(&earlier, &error)),
+        }
+    }
+
+    /// Notes which port the load of this card masks.
+    pub(super) fn note_port(&self, note: &PortNote) -> Result<()> {
+        write_note(&self.folder, PORT, note)
+    }
+
+    /// Notes that the load of this card masks no port any more.
+    pub(super) fn forget_port(&self) -> Result<()> {
+        remove(&self.folder.join(PORT))?;
+        synchronise(&self.folder)
+    }
+
+    /// Returns the port that a load of this card has masked.
+    pub(super) fn noted_port(&self) -> Result<Option<PortNote>> {
+        read_note(&self.folder.join(PORT))
     }
 
     /// Notes the masks of a port, before they change.
-    pub(super) fn note_masks(&self, note: &MaskNote) -> Result<()> {
-        let text = serde_json::to_vec(note).unwrap_or_default();
-        atomic_file::write(&self.folder.join(MASKS), &text)?;
-        self.synchronise()
+    pub(super) fn note_masks(&self, port: PciAddress, note: &MaskNote) -> Result<()> {
+        let folder = self.port_folder(port);
+        make_folder(&folder)?;
+        write_note(&folder, MASKS, note)
     }
 
-    /// Notes that the masks are as before.
-    pub(super) fn masks_restored(&self) -> Result<()> {
-        let path = self.folder.join(MASKS);
-        fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))?;
-        self.synchronise()
+    /// Notes that the masks of a port are as before.
+    pub(super) fn masks_restored(&self, port: PciAddress) -> Result<()> {
+        let folder = self.port_folder(port);
+        if remove(&folder.join(MASKS))? { synchronise(&folder) } else { Ok(()) }
     }
 
-    /// Returns the masks that were not restored.
-    pub(super) fn noted_masks(&self) -> Result<Option<MaskNote>> {
-        let path = self.folder.join(MASKS);
-        let (file, _) = match path.symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            _ => input_file::open(&path)?,
-        };
-        let mut text = Vec::new();
-        file.take(MASKS_BYTES_MAX).read_to_end(&mut text).map_err(|error| Failure::file(&path, &error))?;
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let what = format!("{}: invalid masks of a port: {error}", path.display());
-            Failure::refused(what).with_help("set the masks by setpci (ECAP_AER+08.l and +14.l), and delete the file")
-        })
+    /// Returns the masks of a port that were not restored.
+    pub(super) fn noted_masks(&self, port: PciAddress) -> Result<Option<MaskNote>> {
+        read_note(&self.port_folder(port).join(MASKS))
+    }
+
+    fn port_folder(&self, port: PciAddress) -> PathBuf {
+        self.ports.join(port.to_string())
     }
 
     /// Returns the last image that was loaded.
@@ -134,11 +175,56 @@ impl Kept {
             _ => read(&path).map(Some),
         }
     }
+}
 
-    /// Has names survive a loss of power.
-    fn synchronise(&self) -> Result<()> {
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|error| Failure::file(&self.folder, &error))
+/// Returns the one path that a socket has, by whatever links and `..` it was named.
+///
+/// The socket itself may be missing: its server may have ended since a load was killed. If its folder is missing, this fails as opening
+/// the card does.
+fn canonical(socket: &Path) -> Result<PathBuf> {
+    let missing = |source| fpga_select::Error::Open {
+        selector: format!("vfio-user:{}", socket.display()),
+        source: fpga_hal::Error::Socket { action: "connect to", path: socket.to_owned(), source },
+    };
+    let folder = input_file::folder(socket).canonicalize().map_err(missing)?;
+    let name = socket.file_name().ok_or_else(|| missing(ErrorKind::NotFound.into()))?;
+    Ok(folder.join(name))
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| Failure::file(folder, &error))
+}
+
+/// Removes a file. Returns whether it was there.
+fn remove(path: &Path) -> Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::file(path, &error)),
     }
+}
+
+fn write_note(folder: &Path, name: &str, note: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec(note).unwrap_or_default();
+    atomic_file::write(&folder.join(name), &text)?;
+    synchronise(folder)
+}
+
+fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let (file, _) = match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        _ => input_file::open(path)?,
+    };
+    let mut text = Vec::new();
+    file.take(NOTE_BYTES_MAX).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        let what = format!("{}: invalid note of a port: {error}", path.display());
+        Failure::refused(what).with_help("set its masks by setpci (ECAP_AER+08.l and +14.l), and delete the file")
+    })
+}
+
+/// Has names survive a loss of power.
+fn synchronise(folder: &Path) -> Result<()> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| Failure::file(folder, &error))
 }

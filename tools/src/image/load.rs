@@ -16,6 +16,11 @@ use crate::image::{parse, read};
 use crate::interrupt::Interrupt;
 use crate::{cards, functions, output, size};
 
+/// What a card holds after a load that failed.
+const NOTHING: &str = "no accelerator is loaded";
+/// What helps while the journal is kept.
+const RECOVER: &str = "use `fpgactl image recover`";
+
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
     schema: &'static str,
@@ -98,27 +103,48 @@ pub(super) fn unmask<T>(upstream: Option<Upstream<'_>>, loaded: Result<T>) -> Re
 
 /// Loads the image that was there before. Returns the failure, with what the card holds now.
 fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Failure {
-    let nothing = "no accelerator is loaded";
-    if failure.exit() == Exit::Refused {
+    let is_refused = failure.exit() == Exit::Refused;
+    match kept {
         // Nothing was started: the card holds what it held.
-        let _ = kept.map(Kept::gave_up);
-        return failure;
-    }
-    let Some(kept) = kept else { return failure.with_help(nothing) };
-    let outcome = restore(card, kept);
-    // Whatever failed is told already.
-    let _ = kept.gave_up();
-    match outcome {
-        Ok(Some(before)) => failure.with_help(&format!("rolled back to {before}")),
-        Ok(None) => failure.with_help(nothing),
-        Err(also) => failure.with_help(&format!("rolling back failed, {nothing}: {}", also.message())),
+        Some(kept) if is_refused => told(failure, kept.refused()),
+        None if is_refused => failure,
+        Some(kept) => undo(card, kept, failure).0,
+        None => failure.with_help(NOTHING),
     }
 }
 
-/// Loads the last image that was loaded before, to its end. Returns its name; `None` if no image is kept.
-pub(super) fn restore(card: &mut ImageCard, kept: &Kept) -> Result<Option<String>> {
-    let Some(data) = kept.good()? else { return Ok(None) };
-    load_kept(card, kept, &data, "rolling back", &Interrupt::default()).map(Some)
+/// Loads the last image that was loaded before, to its end. Returns the failure, with what the card holds now, and the image's name if
+/// it is loaded. The journal is kept as long as trying again may help.
+pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Failure, Option<String>) {
+    let before = kept.good().and_then(|good| {
+        good.map(|data| load_kept(card, kept, &data, "rolling back", &Interrupt::default())).transpose()
+    });
+    match before {
+        Ok(Some(before)) => match kept.gave_up() {
+            Ok(()) => (failure.with_help(&format!("rolled back to {before}")), Some(before)),
+            Err(also) => (failure.with_help(&format!("rolled back to {before}, but {}", also.message())), None),
+        },
+        Ok(None) => match failure.exit() {
+            // It says itself that nothing is loaded.
+            Exit::Interrupted => (failure.with_help(&format!("{RECOVER} to load the image")), None),
+            // An image that recovering has found, and that was refused. A load that was killed before it may be left.
+            Exit::Refused => (told(failure.with_help(NOTHING), kept.refused()), None),
+            // It would fail again.
+            _ => (told(failure.with_help(NOTHING), kept.gave_up()), None),
+        },
+        Err(also) => {
+            let help = format!("rolling back failed, {NOTHING}: {}; {RECOVER} to try again", also.message());
+            (failure.with_help(&help), None)
+        }
+    }
+}
+
+/// Adds to a failure that the journal cannot be changed.
+fn told(failure: Failure, journal: Result<()>) -> Failure {
+    match journal {
+        Ok(()) => failure,
+        Err(also) => failure.with_help(also.message()),
+    }
 }
 
 /// Loads a kept image, and returns its name. Whether it is for the card was checked, or waived, before it was kept.

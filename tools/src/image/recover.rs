@@ -8,7 +8,7 @@ use crate::cli::{Cli, ImageRecover};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::load::{load_kept, restore, unmask};
+use crate::image::load::{load_kept, undo, unmask};
 use crate::image::upstream::{Upstream, restore_noted};
 use crate::interrupt::Interrupt;
 use crate::{functions, output};
@@ -54,13 +54,13 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
         Some(data) => {
             let mut card = ImageCard::open(&selector, &arguments.card)?;
             let upstream = match &noted {
-                Ok(port) => Upstream::mask(&sysfs, &selector, *port, &kept)?,
+                Ok(left) => Upstream::mask(&sysfs, &selector, left.as_ref().map(|left| left.port), &kept)?,
                 Err(_) => None,
             };
             unmask(upstream, complete(&mut card, &kept, &data, &interrupt))?
         }
     };
-    let unmasked = noted?.map(|port| port.to_string());
+    let unmasked = noted?.filter(|left| left.is_restored).map(|left| left.port.to_string());
     let (schema, kind) = ("fpgactl.image-recover/1", selector.kind().name());
     let printed = Printed { schema, selector: &arguments.card, kind, done, image, unmasked };
     if cli.json {
@@ -85,11 +85,8 @@ fn complete(card: &mut ImageCard, kept: &Kept, data: &[u8], interrupt: &Interrup
         }
         Err(failure) => failure,
     };
-    let before = restore(card, kept)?;
-    kept.gave_up()?;
-    match before {
-        Some(_) if failure.exit() == Exit::Interrupted => Err(failure.with_help("the image before is loaded")),
-        Some(image) => Ok((Done::Undone, Some(image))),
-        None => Err(failure.with_help("no earlier image is kept: no accelerator is loaded")),
+    match undo(card, kept, failure) {
+        (failure, Some(image)) if failure.exit() != Exit::Interrupted => Ok((Done::Undone, Some(image))),
+        (failure, _) => Err(failure),
     }
 }

@@ -1,5 +1,11 @@
 //! Masks the errors of the port above a card while an image is loaded, so that the port reports none of a card that is being
 //! changed.
+//!
+//! A port belongs to all cards below it, so its masks from before are noted per port, not per card. Whoever masks it holds its lock from
+//! before the first note until the masks are restored and the notes are gone ([`Sysfs::open_port`]; a killed process loses the lock). So at
+//! most one load masks a port at a time. Another one under the same port, meanwhile, goes on without masking, says so, and restores
+//! nothing. A note that is found under the lock is of a killed load, of whichever card: its masks are the ones from before, and what
+//! the port has now is not.
 
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{ErrorMasks, Port, PortError, Sysfs};
@@ -8,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Result, with_causes};
-use crate::image::kept::{Kept, MaskNote};
+use crate::image::kept::{Kept, MaskNote, PortNote};
 
 /// What was done with the port above, as in `fpgactl.image-load/1`.
 #[derive(Debug, Clone, JsonSchema, Serialize)]
@@ -59,6 +65,7 @@ impl<'a> Upstream<'a> {
                 Ok(Some((port, before))) => State::Masked(port, before),
                 Ok(None) => return Ok(None),
                 Err(Refused::Port(error)) => State::Refused(with_causes(&error)),
+                Err(Refused::Note(failure)) => State::StillMasked(failure.message().to_owned()),
                 Err(Refused::Journal(failure)) => return Err(failure),
             },
         };
@@ -85,9 +92,10 @@ impl<'a> Upstream<'a> {
 
     /// Restores the masks, and takes them out of the journal.
     pub(super) fn restore(self) -> Result<()> {
+        // The port stays locked until the journal is right.
         let State::Masked(port, before) = self.state else { return Ok(()) };
         port.restore(before).map_err(|error| still_masked(self.address, &error))?;
-        self.kept.masks_restored()
+        forget(self.kept, self.address)
     }
 }
 
@@ -95,6 +103,8 @@ impl<'a> Upstream<'a> {
 enum Refused {
     /// The port cannot be read or written: the load goes on.
     Port(PortError),
+    /// A killed load has noted masks that cannot be read: the load goes on.
+    Note(Failure),
     /// The masks cannot be noted: nothing is loaded.
     Journal(Failure),
 }
@@ -102,40 +112,69 @@ enum Refused {
 /// Masks the errors of a port; returns it with the masks from before.
 fn masked(sysfs: &Sysfs, address: PciAddress, kept: &Kept) -> std::result::Result<Option<(Port, ErrorMasks)>, Refused> {
     let Some(port) = sysfs.open_port(address).map_err(Refused::Port)? else { return Ok(None) };
-    let before = port.masks().map_err(Refused::Port)?;
+    let before = match noted_masks(sysfs, kept, address).map_err(Refused::Note)? {
+        Some(before) => before,
+        None => port.masks().map_err(Refused::Port)?,
+    };
     let ErrorMasks { uncorrectable, correctable } = before;
-    let note = MaskNote { port: address.to_string(), uncorrectable, correctable, boot: sysfs.boot() };
-    kept.note_masks(&note).map_err(Refused::Journal)?;
+    // The card's note first: if the masks are noted, it leads to them.
+    kept.note_port(&PortNote { port: address.to_string(), boot: sysfs.boot() }).map_err(Refused::Journal)?;
+    let note = MaskNote { uncorrectable, correctable, boot: sysfs.boot() };
+    kept.note_masks(address, &note).map_err(Refused::Journal)?;
     if let Err(error) = port.mask_all() {
-        // One of the two may have been written. If they cannot be restored, the note stays for the next command.
+        // One of the two may have been written. If they cannot be restored, the notes stay for the next command.
         if port.restore(before).is_ok() {
-            kept.masks_restored().map_err(Refused::Journal)?;
+            forget(kept, address).map_err(Refused::Journal)?;
         }
         return Err(Refused::Port(error));
     }
     Ok(Some((port, before)))
 }
 
-/// Restores the masks of a port that a killed load left in the journal. Returns the port, if there was one.
-pub(super) fn restore_noted(sysfs: &Sysfs, kept: &Kept) -> Result<Option<PciAddress>> {
-    let Some(note) = kept.noted_masks()? else { return Ok(None) };
+/// Takes a port out of the journal, the masks first: a card's note alone does no harm.
+fn forget(kept: &Kept, port: PciAddress) -> Result<()> {
+    kept.masks_restored(port)?;
+    kept.forget_port()
+}
+
+/// Returns the masks from before that a killed load has noted since the machine was started: a reset has set the masks anew, and the
+/// address may be another port's.
+fn noted_masks(sysfs: &Sysfs, kept: &Kept, port: PciAddress) -> Result<Option<ErrorMasks>> {
+    let note = kept.noted_masks(port)?.filter(|note| note.boot == sysfs.boot());
+    Ok(note.map(|MaskNote { uncorrectable, correctable, .. }| ErrorMasks { uncorrectable, correctable }))
+}
+
+/// What a killed load of a card has left of the port above.
+pub(super) struct Left {
+    /// The port.
+    pub(super) port: PciAddress,
+    /// Whether this command has restored its masks. If not, a command for another card has, or will.
+    pub(super) is_restored: bool,
+}
+
+/// Restores the masks of the port that a killed load of this card left in the journal. Returns the port, if there was one.
+pub(super) fn restore_noted(sysfs: &Sysfs, kept: &Kept) -> Result<Option<Left>> {
+    let Some(note) = kept.noted_port()? else { return Ok(None) };
     let Ok(address) = note.port.parse::<PciAddress>() else {
         return Err(Failure::refused(format!("the journal names port {:?}: expected a PCI address", note.port)));
     };
-    // A reset of the machine has set the masks anew, and the address may be another port's.
+    // As for the masks. Stale masks of the port stay: whoever masks it next replaces them.
     if note.boot != sysfs.boot() {
-        kept.masks_restored()?;
+        kept.forget_port()?;
         return Ok(None);
     }
-    let before = ErrorMasks { uncorrectable: note.uncorrectable, correctable: note.correctable };
-    match sysfs.open_port(address) {
-        Ok(Some(port)) => port.restore(before).map_err(|error| still_masked(address, &error))?,
+    let port = sysfs.open_port(address);
+    let before = noted_masks(sysfs, kept, address)?;
+    match (&port, before) {
+        (Ok(Some(port)), Some(before)) => port.restore(before).map_err(|error| still_masked(address, &error))?,
         // A port that was removed, or has become another, has lost its masks.
-        Ok(None) | Err(PortError::NoPort { .. }) => {}
-        Err(error) => return Err(still_masked(address, &error)),
+        (Ok(_) | Err(PortError::NoPort { .. }), _) => {}
+        // Without the lock, the notes may be of a load under way. Whoever has taken the masks away has restored them.
+        (Err(_), None) => return Ok(Some(Left { port: address, is_restored: false })),
+        (Err(error), Some(_)) => return Err(still_masked(address, error)),
     }
-    kept.masks_restored()?;
-    Ok(Some(address))
+    forget(kept, address)?;
+    Ok(Some(Left { port: address, is_restored: before.is_some() }))
 }
 
 fn still_masked(port: PciAddress, error: &PortError) -> Failure {
@@ -144,6 +183,10 @@ fn still_masked(port: PciAddress, error: &PortError) -> Failure {
         PortError::Gone { .. } => Exit::Gone,
         _ => Exit::Failed,
     };
+    let help = match error {
+        PortError::InUse { .. } => "use `fpgactl image recover` after it has ended",
+        _ => "use `fpgactl image recover` as root",
+    };
     let message = format!("errors of port {port} are still masked: {}", with_causes(error));
-    Failure::new(exit, message).with_help("use `fpgactl image recover` as root")
+    Failure::new(exit, message).with_help(help)
 }

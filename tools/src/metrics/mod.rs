@@ -1,4 +1,4 @@
-//! `fpgactl metrics`: exports what the owners of cards publish, in OpenMetrics text. Opens no card.
+//! `fpgactl metrics`: exports what the owners of cards publish, in a text format of Prometheus. Opens no card.
 
 pub(crate) mod server;
 mod text;
@@ -7,15 +7,16 @@ use crate::cli::{self, Cli};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::{atomic_file, stats};
+use text::Format;
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Metrics) -> Result<()> {
-    let body = || stats::all(cli).map(|found| text::open_metrics(&found));
+    let body = |format| stats::all(cli).map(|found| text::metrics(&found, format));
     if let Some(path) = &arguments.textfile {
-        return atomic_file::write(path, body()?.as_bytes());
+        return atomic_file::write(path, body(Format::Prometheus)?.as_bytes());
     }
     let Some(address) = arguments.listen else { return Ok(()) };
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen_watching()?;
     // A directory that cannot be read is an error now, not of each request.
-    body()?;
+    body(Format::OpenMetrics)?;
     server::serve(cli, address, &interrupt, body)
 }

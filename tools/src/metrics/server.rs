@@ -9,6 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::text::Format;
 use crate::cli::Cli;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -21,8 +22,6 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the loop checks for a signal.
 const PAUSE_MS: u16 = 50;
 
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
     schema: &'static str,
@@ -34,7 +33,7 @@ pub(super) fn serve(
     cli: &Cli,
     address: SocketAddr,
     interrupt: &Interrupt,
-    body: impl Fn() -> Result<String>,
+    body: impl Fn(Format) -> Result<String>,
 ) -> Result<()> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("--listen {address}: {error}"));
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -66,7 +65,7 @@ pub(super) fn serve(
     }
 }
 
-fn answer(mut stream: TcpStream, body: impl Fn() -> Result<String>) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, body: impl Fn(Format) -> Result<String>) -> std::io::Result<()> {
     let deadline = Instant::now() + TIME_MAX;
     stream.set_nonblocking(false)?;
     let response = match read_head(&mut stream, deadline)? {
@@ -112,7 +111,7 @@ fn read_head(stream: &mut TcpStream, deadline: Instant) -> std::io::Result<Optio
 }
 
 /// Returns the answer to a request.
-fn respond(head: &[u8], body: impl Fn() -> Result<String>) -> String {
+fn respond(head: &[u8], body: impl Fn(Format) -> Result<String>) -> String {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = std::str::from_utf8(line).unwrap_or_default();
     let words: Vec<&str> = line.split(' ').collect();
@@ -124,10 +123,13 @@ fn respond(head: &[u8], body: impl Fn() -> Result<String>) -> String {
         return plain("404 Not Found", "the metrics are at /metrics\n");
     }
     match method {
-        "GET" | "HEAD" => match body() {
-            Ok(text) => response("200 OK", CONTENT_TYPE, "", &text, method == "GET"),
-            Err(failure) => plain("500 Internal Server Error", &format!("{}\n", failure.message())),
-        },
+        "GET" | "HEAD" => {
+            let format = accepted(head);
+            match body(format) {
+                Ok(text) => response("200 OK", format.content_type(), "Vary: Accept\r\n", &text, method == "GET"),
+                Err(failure) => plain("500 Internal Server Error", &format!("{}\n", failure.message())),
+            }
+        }
         _ => response(
             "405 Method Not Allowed",
             "text/plain; charset=utf-8",
@@ -135,6 +137,17 @@ fn respond(head: &[u8], body: impl Fn() -> Result<String>) -> String {
             "expected GET\n",
             true,
         ),
+    }
+}
+
+/// Returns the format for a client: OpenMetrics for one that names it, as Prometheus does.
+fn accepted(head: &[u8]) -> Format {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let mut accepted = head.lines().filter_map(|line| line.strip_prefix("accept:"));
+    if accepted.any(|types| types.contains("application/openmetrics-text")) {
+        Format::OpenMetrics
+    } else {
+        Format::Prometheus
     }
 }
 

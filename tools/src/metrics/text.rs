@@ -1,4 +1,5 @@
-//! OpenMetrics text 1.0 (the OpenMetrics specification, section "Text format").
+//! OpenMetrics text 1.0 (the OpenMetrics specification, section "Text format"), and Prometheus' older text format 0.0.4
+//! (Prometheus' documentation, "Exposition formats").
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,6 +9,25 @@ use fpga_driver::readings::{Unit, Value};
 use fpga_driver::{CardStats, OwnerState, SensedValue, State};
 
 use crate::stats::Found;
+
+/// A text format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    OpenMetrics,
+    /// The older one, which node_exporter's textfile collector reads: type and help are of the name that samples have, with its
+    /// suffix, and there are no units.
+    Prometheus,
+}
+
+impl Format {
+    /// Returns the media type in HTTP.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
 
 /// A metric: name without suffix, type, help, unit or none, and its value for a card.
 type Metric = (&'static str, &'static str, &'static str, &'static str, fn(&CardStats) -> u64);
@@ -55,26 +75,31 @@ const MEASURED: [Measured; 5] = [
 ];
 
 /// Formats all cards. A file that cannot be read counts in `fpga_stats_unread_files`.
-pub(super) fn open_metrics(found: &Found) -> String {
-    let mut text = String::new();
+pub(super) fn metrics(found: &Found, format: Format) -> String {
+    let mut text = Text { text: String::new(), format };
     let cards: Vec<(String, &CardStats)> =
         found.iter().filter_map(|(path, card)| card.as_ref().ok().map(|card| (labels(path, card), card))).collect();
     for (name, kind, help, unit, value) in METRICS {
-        head(&mut text, name, kind, unit, help);
-        let suffix = if kind == "counter" { "_total" } else { "" };
+        text.head(name, kind, unit, help);
+        let suffix = suffix(kind);
         for (labels, card) in &cards {
-            let _ = writeln!(text, "{name}{suffix}{{{labels}}} {}", value(card));
+            let _ = writeln!(text.text, "{name}{suffix}{{{labels}}} {}", value(card));
         }
     }
     sensors(&mut text, &cards);
     let unread = found.iter().filter(|(_, card)| card.is_err()).count();
-    head(&mut text, "fpga_stats_unread_files", "gauge", "", "Statistics files that cannot be read.");
-    let _ = write!(text, "fpga_stats_unread_files {unread}\n# EOF\n");
-    text
+    text.head("fpga_stats_unread_files", "gauge", "", "Statistics files that cannot be read.");
+    let _ = writeln!(text.text, "fpga_stats_unread_files {unread}");
+    text.text + if format == Format::OpenMetrics { "# EOF\n" } else { "" }
+}
+
+/// What the names of the samples of a metric end with.
+fn suffix(kind: &str) -> &'static str {
+    if kind == "counter" { "_total" } else { "" }
 }
 
 /// Writes the sensors of cards that have some. A value that cannot be trusted is left out.
-fn sensors(text: &mut String, cards: &[(String, &CardStats)]) {
+fn sensors(text: &mut Text, cards: &[(String, &CardStats)]) {
     let present = || cards.iter().flat_map(|(labels, card)| card.sensors.iter().map(move |one| (labels, one)));
     let of_sensor = |one: &SensedValue| format!("part=\"{}\",sensor=\"{}\"", escaped(&one.part), escaped(&one.name));
     for (family, unit, measured, scale) in MEASURED {
@@ -83,36 +108,49 @@ fn sensors(text: &mut String, cards: &[(String, &CardStats)]) {
             let Value::Good(value) = one.value else { continue };
             let name = format!("{family}_{unit}");
             if std::mem::take(&mut is_first) {
-                head(text, &name, "gauge", unit, "What a sensor of the card measures.");
+                text.head(&name, "gauge", unit, "What a sensor of the card measures.");
             }
-            let _ = writeln!(text, "{name}{{{labels},{}}} {}", of_sensor(one), value as f64 / scale);
+            let _ = writeln!(text.text, "{name}{{{labels},{}}} {}", of_sensor(one), value as f64 / scale);
         }
     }
     if cards.iter().all(|(_, card)| card.sensed.is_none()) {
         return;
     }
     let name = "fpga_card_sensor_good";
-    head(text, name, "gauge", "", "1 if the value of the sensor can be trusted, 0 if it is stale or impossible.");
+    text.head(name, "gauge", "", "1 if the value of the sensor can be trusted, 0 if it is stale or impossible.");
     for (labels, one) in present().filter(|(_, one)| one.value != Value::Absent) {
         let is_good = matches!(one.value, Value::Good(_));
-        let _ = writeln!(text, "{name}{{{labels},{}}} {}", of_sensor(one), u8::from(is_good));
+        let _ = writeln!(text.text, "{name}{{{labels},{}}} {}", of_sensor(one), u8::from(is_good));
     }
     let name = "fpga_card_sensors_read_time_seconds";
-    head(text, name, "gauge", "seconds", "When the sensors of the card were read last, since 1970.");
+    text.head(name, "gauge", "seconds", "When the sensors of the card were read last, since 1970.");
     for (labels, card) in cards {
         let since = card.sensed.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
         if let Some(since) = since {
-            let _ = writeln!(text, "{name}{{{labels}}} {}", since.as_secs_f64());
+            let _ = writeln!(text.text, "{name}{{{labels}}} {}", since.as_secs_f64());
         }
     }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, unit: &str, help: &str) {
-    let _ = writeln!(text, "# TYPE {name} {kind}");
-    if !unit.is_empty() {
-        let _ = writeln!(text, "# UNIT {name} {unit}");
+/// Text of a format.
+struct Text {
+    text: String,
+    format: Format,
+}
+
+impl Text {
+    /// Writes the metadata of a metric.
+    fn head(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
+        let (suffix, has_unit) = match self.format {
+            Format::OpenMetrics => ("", !unit.is_empty()),
+            Format::Prometheus => (suffix(kind), false),
+        };
+        let _ = writeln!(self.text, "# TYPE {name}{suffix} {kind}");
+        if has_unit {
+            let _ = writeln!(self.text, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(self.text, "# HELP {name}{suffix} {help}");
     }
-    let _ = writeln!(text, "# HELP {name} {help}");
 }
 
 /// Returns the labels of a card. The number at the end of the file's name tells cards of one name in one process apart.

@@ -1,8 +1,10 @@
 //! `fpgactl route load TABLES`: tables into the routers of all cards, at once.
 
+use std::time::Duration;
+
 use cmdseq::routing::Torus3;
 use fpga_driver::routed::{Error, InForce, Loaded, Network};
-use fpga_select::Kind;
+use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,7 +15,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::output;
 
 /// Cards if none are selected and none are bound.
-pub(crate) const DEFAULT: &str = "mock:novo-g:4x4x4";
+const DEFAULT: &str = "mock:novo-g:4x4x4";
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -33,9 +35,22 @@ pub(crate) struct Printed<'a> {
     bits: u64,
 }
 
+/// Opens the selected cards, for a command with time limit `timeout`.
+///
+/// # Errors
+/// Exit code 2 for an option of mock cards without effect on their routers: only sequencers use the links that it acts on.
+pub(crate) fn open_within(cli: &Cli, timeout: Duration) -> Result<Cards> {
+    let text = cards::selector_or(cli, DEFAULT)?;
+    if let Some(option) = Selector::parse(&text)?.link_option() {
+        let why = format!("+{option} has no effect on packets of tables: use +drop");
+        return Err(Failure::usage(format!("invalid selector {text:?}: {why}")));
+    }
+    Cards::open_within(&text, timeout)
+}
+
 pub(super) fn run(cli: &Cli, arguments: &RouteLoad) -> Result<()> {
     let tables = file::tables(&arguments.file)?;
-    let cards = Cards::open(&cards::selector_or(cli, DEFAULT)?)?;
+    let cards = open_within(cli, Duration::MAX)?;
     let mut network = Network::of(&cards.cluster).map_err(failure)?;
     let Loaded { generation, report, words } = network.load(&tables).map_err(|error| match error {
         Error::Tables(error) => Failure::refused(format!("{}: {error}", arguments.file.display())),
@@ -70,7 +85,7 @@ fn text(printed: &Printed<'_>, kind: Kind) -> String {
 
 /// Reads the tables in force on the selected cards: selector, torus, tables.
 pub(super) fn in_force(cli: &Cli) -> Result<(String, Torus3, InForce)> {
-    let cards = Cards::open(&cards::selector_or(cli, DEFAULT)?)?;
+    let cards = open_within(cli, Duration::MAX)?;
     let network = Network::of(&cards.cluster).map_err(failure)?;
     let tables = network.in_force().map_err(failure)?;
     Ok((cards.selector, network.torus(), tables))

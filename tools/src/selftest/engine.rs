@@ -77,6 +77,7 @@ fn transfers(engine: &mut Engine, completion: Completion, interrupt: &Interrupt)
 
 fn rates(engine: &mut Engine, function: &Function) -> Result<String, Failed> {
     let mut data = vec![0; TESTED_BYTES];
+    pattern(TESTED_BYTES as u64, 0, 0, &mut data);
     let mut timed = |act: &mut dyn FnMut(&mut [u8]) -> Result<(), Failed>, bytes| {
         let began = Instant::now();
         act(&mut data)?;
@@ -88,20 +89,21 @@ fn rates(engine: &mut Engine, function: &Function) -> Result<String, Failed> {
     let Some(bar) = bypass(function) else { return Ok(by_engine) };
     let window = function.window(bar).map_err(Failed::Window)?;
     let words = || (0..BAR_BYTES as u64).step_by(8);
-    let write = timed(&mut |_| words().try_for_each(|at| window.write_u64(at, at)).map_err(Failed::Window), BAR_BYTES)?;
+    // Read before anything is written: what the BAR shows may be other memory, which nobody has saved.
     let mut wrong = None;
-    let mut read_words = |_: &mut [u8]| {
-        for at in words() {
+    let mut read_words = |wrote: &mut [u8]| {
+        for (at, word) in words().zip(wrote.as_chunks().0) {
             let found = window.read_u64(at).map_err(Failed::Window)?;
-            wrong = wrong.or((found != at).then_some((at, found)));
+            wrong = wrong.or((found != u64::from_le_bytes(*word)).then_some((at, found)));
         }
         Ok(())
     };
     let read = timed(&mut read_words, BAR_BYTES)?;
     if let Some((at, found)) = wrong {
-        return Err(Failed::Other(format!("{bar}: wrote {at:#x} at {at:#x}, read {found:#x}")));
+        return Err(Failed::Other(format!("{bar} reads {found:#x} at {at:#x}, not what the engine wrote there")));
     }
-    // What the BAR wrote, the engine reads.
+    // What the BAR writes, the engine reads.
+    let write = timed(&mut |_| words().try_for_each(|at| window.write_u64(at, at)).map_err(Failed::Window), BAR_BYTES)?;
     let mut back = vec![0; BAR_BYTES];
     engine.read(0, &mut back)?;
     let wrote: Vec<u8> = words().flat_map(u64::to_le_bytes).collect();

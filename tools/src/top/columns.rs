@@ -15,6 +15,7 @@ pub(super) struct Column {
     pub(super) from: u16,
 }
 
+/// Narrow terminals show as many of them as leave ten columns for the card: no number is cut.
 pub(super) const COLUMNS: [Column; 12] = [
     Column {
         head: "CARD",
@@ -31,7 +32,7 @@ pub(super) const COLUMNS: [Column; 12] = [
         is_number: true,
         sort: Some(Sort::Pid),
         cell: |row| row.card.pid.to_string(),
-        from: 0,
+        from: 63,
     },
     Column {
         head: "PROCESS",
@@ -42,11 +43,11 @@ pub(super) const COLUMNS: [Column; 12] = [
         from: 100,
     },
     Column { head: "STATE", width: 11, is_number: false, sort: None, cell: |row| row.condition.to_string(), from: 0 },
-    Column { head: "QUEUE", width: 9, is_number: true, sort: Some(Sort::Queue), cell: queue, from: 0 },
-    Column { head: "OPS/S", width: 7, is_number: true, sort: Some(Sort::Ops), cell: operations, from: 0 },
-    Column { head: "Gb/s", width: 7, is_number: true, sort: Some(Sort::Gbps), cell: gbps, from: 0 },
-    Column { head: "FAILED", width: 6, is_number: true, sort: Some(Sort::Failed), cell: failed, from: 0 },
-    Column { head: "LINKS", width: 8, is_number: true, sort: None, cell: links, from: 0 },
+    Column { head: "QUEUE", width: 9, is_number: true, sort: Some(Sort::Queue), cell: queue, from: 32 },
+    Column { head: "OPS/S", width: 7, is_number: true, sort: Some(Sort::Ops), cell: operations, from: 40 },
+    Column { head: "Gb/s", width: 7, is_number: true, sort: Some(Sort::Gbps), cell: gbps, from: 48 },
+    Column { head: "FAILED", width: 6, is_number: true, sort: Some(Sort::Failed), cell: failed, from: 55 },
+    Column { head: "LINKS", width: 8, is_number: true, sort: None, cell: links, from: 72 },
     Column { head: "TEMP", width: 6, is_number: true, sort: None, cell: temperature, from: 100 },
     Column {
         head: "COMPLETED",

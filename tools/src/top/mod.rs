@@ -12,9 +12,12 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use crate::cli::{self, Cli};
@@ -119,6 +122,27 @@ fn watch(
     outcome.and(ratatui::try_restore().map_err(failed))
 }
 
+/// Waits for a key or another size of the terminal, for at most `time`.
+///
+/// # Errors
+/// The terminal has hung up: reading from it would not end.
+fn is_pressed(time: Duration) -> std::io::Result<bool> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return event::poll(time);
+    }
+    let mut keys = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut keys, time) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    match keys[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)) {
+        true => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "has hung up")),
+        false => event::poll(Duration::ZERO),
+    }
+}
+
 /// Waits until `next`, a key, or another size of the terminal; a signal quits.
 fn keys(interrupt: &Interrupt, screen: &mut Screen, next: Instant) -> std::io::Result<Pressed> {
     loop {
@@ -126,7 +150,7 @@ fn keys(interrupt: &Interrupt, screen: &mut Screen, next: Instant) -> std::io::R
             return Ok(Pressed::Quit);
         }
         let left = next.saturating_duration_since(Instant::now());
-        if event::poll(left.min(PAUSE))? {
+        if is_pressed(left.min(PAUSE))? {
             return Ok(match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => screen.press(key),
                 _ => Pressed::Continue,

@@ -148,6 +148,43 @@ fn cards_are_drawn_as_expected() {
     expect("tests/expected/top-once.txt", &table(&model, Sort::Gbps));
 }
 
+/// Narrow terminals show fewer columns: what is left of a cut number would be another.
+#[test]
+fn no_number_is_cut() {
+    let mut cards = [card("a", 0, 4_194_303), card("b", 1, 4_194_304)];
+    cards[0].in_flight = 0;
+    cards[1].in_flight = 48;
+    for card in &mut cards {
+        card.rates = Some(Rates { operations_per_s: 98_765.0, gbps: 1234.25 });
+    }
+    let mut model = Model::default();
+    model.update(read(cards.to_vec()), second(0));
+    for width in 10..130 {
+        let drawn = text(&drawn(&model, &mut screen(true), width, 10));
+        let rows: Vec<Vec<&str>> = drawn
+            .lines()
+            .skip(3)
+            .take(2)
+            .map(|row| row.split_whitespace().filter(|word| word.contains(|one: char| one.is_ascii_digit())).collect())
+            .collect();
+        let whole = ["0", "1", "3", "0/1024", "48/1024", "4194303", "4194304", "98.8k", "1234.25", "1000", "1.00k"];
+        assert!(rows.iter().flatten().all(|word| whole.contains(word)), "{width}: {drawn}");
+        assert_eq!(rows[0].contains(&"0/1024") && rows[1].contains(&"48/1024"), width >= 32, "{width}: {drawn}");
+        assert!(width < 50 || rows[0].contains(&"1234.25"), "{width}: {drawn}");
+    }
+}
+
+/// Wide characters take two columns of the terminal each.
+#[test]
+fn names_are_cut_by_the_columns_that_they_take() {
+    let mut model = Model::default();
+    model.update(read(vec![card(&format!("{}9.sock", "卡".repeat(40)), 0, 7)]), second(0));
+    let drawn = text(&drawn(&model, &mut screen(true), 80, 10));
+    // The cell after that of a wide character is blank.
+    let row = drawn.lines().nth(3).unwrap().replace("卡 ", "卡");
+    assert!(row.starts_with('…') && row.contains("卡9.sock ") && row.ends_with(" 3"), "{drawn}");
+}
+
 #[test]
 fn the_picture_in_the_documentation_is_of_this_view() {
     expect("../docs/top.svg", &picture::svg(&drawn(&sample(), &mut screen(true), 80, 24)));

@@ -9,6 +9,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Table, TableState};
 use super::columns::{COLUMNS, Column, scaled};
 use super::model::{Condition, Model, Row};
 use super::screen::Screen;
+use crate::output;
 use crate::stats::{Owner, Sensor};
 
 /// Lines of the pane that describes the selected card, with its border, and those more for its sensors.
@@ -50,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
     ])
     .areas(area);
     screen.settle(&rows, table.height.saturating_sub(1));
-    frame.render_widget(Text::from(summary(model, screen, rows.len())), head);
+    frame.render_widget(Text::from(summary(model, screen, rows.len(), head.width.into())), head);
     if notes > 0 {
         let style = screen.colored(Color::Yellow);
         frame.render_widget(Line::styled(note_text(model), style), note);
@@ -65,27 +66,28 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &mut Screen) {
     }
 }
 
-fn summary(model: &Model, screen: &Screen, rows: usize) -> Vec<Line<'static>> {
+fn summary(model: &Model, screen: &Screen, rows: usize, width: usize) -> Vec<Line<'static>> {
     let totals = model.totals;
     let old = if totals.old > 0 { format!(" ({} old)", totals.old) } else { String::new() };
     let first = screen.offset + 1;
     let last = (screen.offset + screen.page).min(rows);
     let shown = if last - screen.offset < rows { format!("   shown {first} to {last}") } else { String::new() };
     let bold = Style::new().add_modifier(Modifier::BOLD);
+    let counts = format!(
+        "{} operations/s   {:.2} Gb/s   in flight {} of {}   failed {}",
+        scaled(totals.operations_per_s),
+        totals.gbps,
+        totals.in_flight,
+        totals.depth,
+        totals.failed
+    );
     vec![
         Line::from(vec![
             Span::styled("fpgactl top", bold),
             Span::raw(format!("   cards {}{old}{shown}", totals.cards)),
             Span::raw(format!("   every {} s", screen.interval)),
         ]),
-        Line::raw(format!(
-            "{} operations/s   {:.2} Gb/s   in flight {} of {}   failed {}",
-            scaled(totals.operations_per_s),
-            totals.gbps,
-            totals.in_flight,
-            totals.depth,
-            totals.failed
-        )),
+        Line::raw(begun(&counts, width)),
     ]
 }
 
@@ -140,11 +142,20 @@ fn aligned<'a>(column: &Column, span: Span<'a>) -> Text<'a> {
 
 /// Cuts `text` at its beginning: the end of a selector tells cards apart.
 fn shortened(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    if count <= width {
+    if output::width(text) <= width {
         return text.to_owned();
     }
-    std::iter::once('…').chain(text.chars().skip(count + 1 - width.max(1))).collect()
+    let mut ends = text.char_indices().map(|(start, _)| &text[start..]);
+    format!("…{}", ends.find(|end| output::width(end) < width).unwrap_or_default())
+}
+
+/// Cuts `text` at its end.
+fn begun(text: &str, width: usize) -> String {
+    if output::width(text) <= width {
+        return text.to_owned();
+    }
+    let mut starts = text.char_indices().rev().map(|(end, _)| &text[..end]);
+    format!("{}…", starts.find(|start| output::width(start) < width).unwrap_or_default())
 }
 
 fn condition_style(condition: Condition, screen: &Screen) -> Style {

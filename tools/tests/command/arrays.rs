@@ -60,11 +60,38 @@ fn vector_forms_divide_and_join() {
     let parts = directory.path("part.npy");
     json(&["coll", "scatterv", "--counts", "12,0,20,4", "--input", whole, "--output", parts.to_str().unwrap()]);
     assert_eq!(load(&directory.path("part-2.npy")), [200., 201., 202., 203., 204.]);
-    assert!(!directory.path("part-1.npy").exists(), "rank 1 gets nothing");
+    assert!(load(&directory.path("part-1.npy")).is_empty(), "rank 1 gets nothing");
     let counts = "4,8,0,0/0,0,0,0/4,4,4,8/0,0,4,0";
     json(&["coll", "alltoallv", "--counts", counts, "--input", &inputs, "--output", whole]);
     assert_eq!(load(&directory.path("out-1.npy")), [1., 2., 201.]);
     assert_eq!(load(&directory.path("out-2.npy")), [202., 300.]);
+}
+
+/// Which files are written depends on the collective, not on the sizes: an empty output replaces what an earlier run has left.
+#[test]
+fn empty_outputs_are_empty_arrays() {
+    for (operation, lengths) in [
+        (&["allreduce", "--op", "sum", "--bytes", "0"][..], &[0, 0][..]),
+        (&["gatherv", "--counts", "0,0"], &[0]),
+        (&["scatterv", "--counts", "0,16"], &[0, 4]),
+        (&["exscan", "--op", "sum", "--bytes", "0"], &[0]),
+        (&["allgather", "--bytes", "0"], &[0, 0]),
+    ] {
+        let directory = Directory::new();
+        let several = ["out-0.npy", "out-1.npy"];
+        let names = if lengths.len() == 1 { &["out.npy"][..] } else { &several };
+        for name in names {
+            save(&directory.path(name), &[1.0; 3]);
+        }
+        let output = directory.path("out.npy");
+        let tail = ["--cards", "mock:optweb:2", "--dtype", "f32", "--output", output.to_str().unwrap()];
+        let printed = json(&[&["coll"], operation, &tail].concat());
+        let paths: Vec<_> = names.iter().map(|name| directory.path(name)).collect();
+        assert_eq!(printed["outputs"], serde_json::json!(paths), "{operation:?}");
+        for (path, length) in paths.iter().zip(lengths) {
+            assert_eq!(load(path).len(), *length, "{operation:?}: {}", path.display());
+        }
+    }
 }
 
 #[test]
@@ -152,6 +179,11 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     refused(&["scatter"], &directory.inputs(&[8; 2]), None);
     refused(&["scatter", "--bytes", "12"], &directory.inputs(&[8]), Some(0));
     refused(&["allgather", "--dtype", "i32"], &directory.inputs(&[8; 4]), Some(0));
+    // Parts of an element, whose type only the arrays say.
+    let two_cards = ["--cards", "mock:optweb:2"];
+    refused(&["scatter", "--bytes", "2"], &directory.inputs(&[2]), None);
+    refused(&[&["scatterv", "--counts", "3,13"], &two_cards[..]].concat(), &directory.inputs(&[4]), None);
+    refused(&[&["alltoallv", "--counts", "3,5"], &two_cards[..]].concat(), &directory.inputs(&[2; 2]), None);
     let cut = directory.path("cut.npy");
     let whole = std::fs::read(directory.path("in0.npy")).unwrap();
     std::fs::write(&cut, &whole[..whole.len() - 1]).unwrap();

@@ -18,6 +18,23 @@ fn error(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
+/// As in shells and service files, where a variable cannot always be removed.
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    let names = ["CARDS", "BOARDS", "STATS_DIR", "SYSFS_ROOT", "CALIBRATION", "STATE_DIR"];
+    for name in names.map(|name| format!("FPGACTL_{name}")) {
+        for arguments in [&["schema"][..], &["plan", "barrier"], &["topo", "--cards", "mock:optweb:2"]] {
+            let mut command = command(arguments);
+            // Whatever cards the machine has.
+            if name == "FPGACTL_SYSFS_ROOT" {
+                command.args((arguments[0] == "plan").then_some("--cards=mock:optweb:2"));
+            }
+            let output = command.env(&name, "").output().unwrap();
+            assert!(output.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 #[test]
 fn options_without_effect_are_refused() {
     for arguments in [
@@ -306,6 +323,31 @@ fn check_width_of_help(command: &[&str]) -> usize {
 #[test]
 fn the_help_of_every_subcommand_fits_80_columns() {
     assert!(check_width_of_help(&[]) > 20, "the help lists all subcommands");
+}
+
+/// Each command is told the default cards that it has, and no option that it always refuses.
+#[test]
+fn help_is_of_the_command() {
+    let help = |command: &[&str]| stdout(&[command, &["--help"]].concat());
+    for command in
+        [&["asm"][..], &["schema"], &["tune", "cube"], &["top"], &["metrics"], &["mock", "serve"], &["bench", "novo-g"]]
+    {
+        assert!(!help(command).contains("--cards <"), "{command:?}");
+        assert_eq!(error(&[command, &["--cards", "mock:optweb:2"]].concat()).0, 2, "{command:?}");
+    }
+    assert!(!help(&["top"]).contains("--json ") && help(&["stats"]).contains("--json "));
+    for command in [&["fft3d"][..], &["route", "load"], &["route", "show"]] {
+        assert!(help(command).ends_with("it uses mock:novo-g:4x4x4.\n"), "{command:?}");
+    }
+    // The block is laid out by hand: no line of it is wrapped.
+    let help = help(&[]);
+    let options = help.lines().skip_while(|line| !line.starts_with("Commands that open cards")).skip(1);
+    assert!(
+        options.into_iter().all(|line| line.starts_with("      --") || line.starts_with(&" ".repeat(27))),
+        "{help}"
+    );
+    let (code, text) = error(&["metrics", "--listen", "localhost:9990"]);
+    assert!(code == 2 && text.contains("expected an IP address and a port"), "{text}");
 }
 
 /// A card of a vendor's driver is not to be taken for nothing, and no card that cannot run `coll` passes.

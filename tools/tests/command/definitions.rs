@@ -51,7 +51,12 @@ fn ends_are_placed_on_cards_with_channels() {
             4,
             "no card 16 for end ping_in (available: 0 to 15)",
         ),
-        (&["--cards", "mock:circus:17x2"], 4, "invalid torus: 2 x 17"),
+        (
+            &["--cards", "mock:circus:17x2"],
+            2,
+            "\"mock:circus:17x2\": invalid shape: cards with channels have 1 to 16 rows",
+        ),
+        (&["--cards", "mock:circus:17"], 2, "\"mock:circus:17\": invalid shape"),
         (&["--cards", "mock:optweb:4"], 2, "expected cards with channels"),
         (&["--cards", "mock:circus:4x4+stop=1@5"], 2, "without options and faults"),
     ] {

@@ -1,5 +1,6 @@
 //! `fpgactl image`: what files hold, and what a card holds after every way that loading may end.
 
+mod journal;
 mod xclbins;
 
 use std::fs;
@@ -112,7 +113,25 @@ impl Bench {
 
     /// Where an image of card 0 is kept.
     fn kept(&self, name: &str) -> PathBuf {
-        self.path("vfio-user").join(self.target().trim_start_matches("vfio-user:/")).join(name)
+        self.kept_of(&self.target(), name)
+    }
+
+    /// Where an image of a card is kept: its folder may have several names, and one is used.
+    fn kept_of(&self, target: &str, name: &str) -> PathBuf {
+        let socket = Path::new(target.trim_start_matches("vfio-user:"));
+        let folder = socket.parent().unwrap().canonicalize().unwrap();
+        let card = self.path("vfio-user").join(folder.strip_prefix("/").unwrap()).join(socket.file_name().unwrap());
+        card.join(name)
+    }
+
+    /// Where the masks of the port from before are noted, for all cards.
+    fn noted(&self) -> PathBuf {
+        self.path("port").join(PORT).join("masks")
+    }
+
+    /// Whether the journal names the port or its masks.
+    fn is_noted(&self) -> bool {
+        self.noted().exists() || self.kept("port").exists()
     }
 
     /// The first 32 bits of the GUID in the accelerator's feature list; all-ones if there is no accelerator. Of an Alveo card those that
@@ -239,7 +258,7 @@ fn an_interrupted_load_is_rolled_back() {
         "{text}"
     );
     assert_eq!(bench.loaded(), beginning(CARD));
-    assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false));
+    assert_eq!((bench.masks(), bench.is_noted()), (MASKS, false));
 }
 
 /// Waits until a load has noted that it begins, or has ended.
@@ -292,14 +311,14 @@ fn kill_loads(bench: &Bench) {
         let _ = child.kill();
         let was_killed = child.wait().unwrap().code().is_none();
         // Either may have been written.
-        let is_noted = bench.kept("masks").exists();
+        let is_noted = bench.noted().exists();
         masked += u32::from(bench.masks() == ALL);
         assert!(is_noted || bench.masks() == MASKS, "point {point}: {:x?}", bench.masks());
         // The server may take a moment to see that its client is gone.
         let recovered = bench.recover();
         assert_eq!(bench.masks(), MASKS, "point {point}: {recovered}");
         assert_eq!(recovered["unmasked"].as_str(), is_noted.then_some(PORT), "point {point}: {recovered}");
-        assert!(!bench.kept("masks").exists(), "point {point}");
+        assert!(!bench.is_noted(), "point {point}");
         match recovered["done"].as_str().unwrap() {
             "nothing" if was_killed => outcomes[0] += 1,
             "nothing" => (current, outcomes[0]) = (guid, outcomes[0] + 1),
@@ -337,7 +356,7 @@ fn errors_of_the_port_above_are_masked_during_a_load_and_restored_however_it_end
     fs::write(&bad, damaged).unwrap();
     let (code, text) = failed(&bench.load(&bad));
     assert!(code == 1 && text.contains("rolled back"), "{code}: {text}");
-    assert_eq!((fs::read(bench.config()).unwrap(), bench.kept("masks").exists()), (before, false));
+    assert_eq!((fs::read(bench.config()).unwrap(), bench.is_noted()), (before, false));
     // Without a port, nothing is said.
     let alone = Bench { machine: None, ..bench };
     assert!(alone.loads(&image)["upstream"].is_null());
@@ -352,25 +371,31 @@ fn masks_that_a_killed_load_left_are_restored_by_the_next() {
     let boot = bench.machine.as_ref().unwrap().path("proc/sys/kernel/random/boot_id");
     fs::create_dir_all(boot.parent().unwrap()).unwrap();
     fs::write(&boot, "one\n").unwrap();
-    let note = format!(r#"{{"port":"{PORT}","uncorrectable":{},"correctable":{},"boot":"one"}}"#, MASKS[0], MASKS[1]);
+    let (of_card, of_port) = (bench.kept("port"), bench.noted());
+    let named = format!(r#"{{"port":"{PORT}","boot":"one"}}"#);
+    let note = format!(r#"{{"uncorrectable":{},"correctable":{},"boot":"one"}}"#, MASKS[0], MASKS[1]);
+    fs::create_dir_all(of_port.parent().unwrap()).unwrap();
     let plant = |masks| {
-        fs::write(bench.kept("masks"), &note).unwrap();
+        fs::write(&of_card, &named).unwrap();
+        fs::write(&of_port, &note).unwrap();
         bench.set_masks(masks);
     };
     for masks in [ALL, [u32::MAX, MASKS[1]], MASKS] {
         plant(masks);
         assert_eq!(bench.loads(&image)["upstream"]["masked"], true);
-        assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false), "{masks:x?}");
+        assert_eq!((bench.masks(), bench.is_noted()), (MASKS, false), "{masks:x?}");
         plant(masks);
         let recovered = bench.recover();
         assert_eq!((recovered["done"].as_str(), recovered["unmasked"].as_str()), (Some("nothing"), Some(PORT)));
-        assert_eq!((bench.masks(), bench.kept("masks").exists()), (MASKS, false), "{masks:x?}");
+        assert_eq!((bench.masks(), bench.is_noted()), (MASKS, false), "{masks:x?}");
     }
     // The machine was started since: the masks are whoever's.
     plant([1, 2]);
     fs::write(&boot, "two\n").unwrap();
     assert!(bench.recover()["unmasked"].is_null());
-    assert_eq!((bench.masks(), bench.kept("masks").exists()), ([1, 2], false));
+    assert_eq!((bench.masks(), of_card.exists()), ([1, 2], false));
+    assert_eq!(bench.loads(&image)["upstream"]["masked"], true);
+    assert_eq!((bench.masks(), bench.is_noted()), ([1, 2], false), "the load has noted the masks of this boot");
     fs::write(&boot, "one\n").unwrap();
     // The port does not let them be restored: `recover` says so, and does so once it can.
     plant(ALL);
@@ -385,11 +410,16 @@ fn masks_that_a_killed_load_left_are_restored_by_the_next() {
     fs::write(bench.config(), config).unwrap();
     assert_eq!(bench.recover()["unmasked"], PORT);
     assert_eq!(bench.masks(), MASKS);
-    // A note that nobody wrote.
-    for note in ["", "{}", r#"{"port":"3a","uncorrectable":1,"correctable":1,"boot":"one"}"#] {
-        fs::write(bench.kept("masks"), note).unwrap();
-        let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
-        assert_eq!(code, 7, "{note}: {text}");
+    // Notes that nobody wrote.
+    for (path, other) in [(&of_card, r#"{"port":"3a","boot":"one"}"#), (&of_port, r#"{"uncorrectable":1}"#)] {
+        plant(MASKS);
+        for note in ["", "{}", other] {
+            fs::write(path, note).unwrap();
+            let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
+            assert_eq!(code, 7, "{note}: {text}");
+            let (code, text) = failed(&bench.load(&image));
+            assert!(code == 0 && text.starts_with("note: "), "{note}: {code}: {text}");
+        }
     }
     assert_eq!(bench.masks(), MASKS);
 }
@@ -402,7 +432,7 @@ fn a_port_that_cannot_be_masked_is_told_once_and_the_load_goes_on() {
     for (listing, reason) in [
         ("$port/config @ 148 01 00 82 14", "The capability list is broken at 0x148"),
         ("$port/config @ 100 03 00 81 ff\n$port/config @ ff8 01 00 02 00", "ends after configuration space"),
-        ("$port/config @ 0 ff ff ff ff", "reads as all-ones"),
+        ("$port/config @ 0 ff ff ff ff ff ff ff ff", "reads as all-ones"),
         ("$port/config x 64\n$port/config @ 0 86 80 30 20 07 04 10 00 07 00 04 06 10 00 01 00", "shows 64 bytes"),
         ("- $port/config", "There is no PCI function"),
     ] {
@@ -415,7 +445,7 @@ fn a_port_that_cannot_be_masked_is_told_once_and_the_load_goes_on() {
         assert!(text.contains(reason) && text.lines().count() == 1, "{text}");
         let upstream = &bench.loads(&image)["upstream"];
         assert!(upstream["masked"] == false && upstream["reason"].as_str().unwrap().contains(reason), "{upstream}");
-        assert_eq!((fs::read(bench.config()).ok(), bench.kept("masks").exists()), (before, false), "{listing}");
+        assert_eq!((fs::read(bench.config()).ok(), bench.is_noted()), (before, false), "{listing}");
         assert_eq!(bench.loaded(), beginning(CARD));
     }
     // Without error reporting there is nothing to mask.
@@ -478,23 +508,6 @@ fn an_alveo_card_takes_bit_files_and_rolls_back_what_fails() {
     let xclbin = PathBuf::from("../driver/image/tests/data/plain.xclbin");
     let (code, text) = failed(&bench.load(&xclbin));
     assert!(code == 7, "{code}: {text}");
-}
-
-#[test]
-fn an_image_whose_completion_fails_is_undone() {
-    let bench = Bench::new();
-    bench.loads(&bench.image(CARD, "4KiB"));
-    // As if a load of a damaged image had been killed.
-    let mut damaged = fs::read(bench.image(OTHER, "4KiB")).unwrap();
-    *damaged.last_mut().unwrap() ^= 1;
-    fs::write(bench.kept("pending"), damaged).unwrap();
-    let recovered = bench.recover();
-    assert_eq!(
-        (recovered["done"].as_str(), recovered["image"].as_str()),
-        (Some("undone"), Some(&*format!("accelerator {CARD}")))
-    );
-    assert_eq!(bench.loaded(), beginning(CARD));
-    assert_eq!(bench.recover()["done"], "nothing");
 }
 
 #[test]

@@ -66,6 +66,10 @@ fn what_is_not_there_is_refused() {
         (&["mem", "read", "mock:optweb:2/0", "0xffffffffffffffff", "64"], 2, "end beyond 64-bit addresses"),
         (&["mem", "read", "mock:optweb:2/0", "0x4000000000", "64"], 7, "card memory range"),
         (&["mem", "read", "mock:alveo-xdma:1", "0x4000000000", "64"], 1, "no card memory at this address"),
+        // Before anything is written, and so at once.
+        (&["mem", "fill", "mock:alveo-xdma:2/0", "0", "1TiB", "7"], 7, "1099511627776 bytes at 0x0"),
+        (&["mem", "fill", "mock:alveo-xdma:1", "64", "1TiB", "7"], 1, "no card memory at this address"),
+        (&["mem", "fill", "mock:optweb:2/0", "64", "18446744073709551615", "7"], 2, "end beyond 64-bit addresses"),
         (&["mem", "read", "mock:s10-dfl:2/0.he-lb", "0", "64"], 1, "no command sequencer"),
         (&["mem", "test", "mock:optweb:2/0+flip=0@64", "0", "4KiB"], 1, "cannot be corrected"),
         (&["mem", "read", "mock:optweb:2/0", "0", "64", "--cards", "mock:optweb:2"], 2, "--cards has no effect"),

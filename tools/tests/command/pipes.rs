@@ -2,6 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::served::Served;
 use crate::{command, run};
@@ -99,6 +103,75 @@ fn an_interrupted_end_closes_the_pipe() {
         if code == 0 { (0, String::new()) } else { (1, "fpgactl: The reader has closed the pipe\n".to_owned()) };
     assert!(code == 0 || code == 130, "{code}");
     assert_eq!(end(writer), expected);
+}
+
+/// What the writer gets when the reader has closed is refused, even if it is the last.
+#[test]
+fn a_writer_whose_last_data_is_refused_fails() {
+    let served = Served::new(&["mock:bluelink:2"]);
+    let (mut writer, mut reader) = ends(&served);
+    let mut stdin = writer.stdin.take().unwrap();
+    stdin.write_all(b"until here").unwrap();
+    let mut came = [0; 10];
+    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    interrupt(&reader);
+    assert_eq!(end(reader), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
+    // The server has seen that the reader is gone.
+    std::thread::sleep(Duration::from_millis(300));
+    stdin.write_all(b"hello\n").unwrap();
+    drop(stdin);
+    assert_eq!(end(writer), (1, "fpgactl: The reader has closed the pipe\n".to_owned()));
+}
+
+/// A writer that is interrupted while the pipe is full does not leave the reader waiting, nor with a part that passes for all.
+#[test]
+fn a_writer_that_is_interrupted_while_the_pipe_is_full_tells_the_reader() {
+    let served = Served::new(&["mock:bluelink:2"]);
+    let (mut writer, mut reader) = ends(&served);
+    let mut stdin = writer.stdin.take().unwrap();
+    let fed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&fed);
+    let feeding = std::thread::spawn(move || {
+        while stdin.write_all(&[b'y'; 4096]).is_ok() {
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    let mut came = [0; 10];
+    let mut output = reader.stdout.take().unwrap();
+    output.read_exact(&mut came).unwrap();
+    // Nobody reads on: it is full when it takes nothing more for long.
+    let mut before = usize::MAX;
+    while std::mem::replace(&mut before, fed.load(Relaxed)) != fed.load(Relaxed) {
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    interrupt(&writer);
+    assert_eq!(end(writer), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
+    feeding.join().unwrap();
+    let mut rest = Vec::new();
+    let _ = output.read_to_end(&mut rest).unwrap();
+    assert!(rest.iter().all(|byte| *byte == b'y'));
+    assert_eq!(end(reader), (1, "fpgactl: The writer has ended before all its data had left\n".to_owned()));
+}
+
+/// With both ends in one process, the reader does not wait for a writer that has failed, and the failure is told.
+#[test]
+fn one_process_ends_with_the_first_failure() {
+    // Once the writer's card moves the first data.
+    let mut child = pipe(&["--cards", "mock:bluelink:2x2+cut=0-1@0.0.1000", "--from", "0", "--to", "1"]);
+    let fed = feed(&mut child, data());
+    let (code, errors) = end(child);
+    assert_eq!(code, 6, "{errors}");
+    assert!(errors.contains("(put_signal): the link to the peer is missing or down (node 1)"), "{errors}");
+    assert!(!fed.join().unwrap());
+    // The reader fails, while the writer waits for its input.
+    let mut command = command(&["pipe", "--cards", "mock:bluelink:2"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"hello\n").unwrap();
+    let (code, errors) = end(child);
+    assert!(code == 1 && errors.starts_with("fpgactl: stdout: "), "{code}: {errors}");
+    drop(stdin);
 }
 
 #[test]

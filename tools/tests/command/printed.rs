@@ -218,6 +218,7 @@ fn json_has_the_keys_that_are_promised() {
     }
     assert_eq!(coll["verified"], true);
     assert!(coll["skew_us"].is_array());
+    assert_eq!((&coll["bytes"], &json(&["plan", "barrier"])["bytes"]), (&0.into(), &0.into()));
     let bench = json(&["bench", "optweb", "--row", "multipath-start-up"]);
     assert_eq!((&bench["schema"], &bench["profile"]), (&"fpgactl.bench/1".into(), &"optweb".into()));
     for row in bench["rows"].as_array().unwrap() {

@@ -122,6 +122,21 @@ fn words_are_printed_as_text_that_assembles_to_the_same() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("checksum"));
 }
 
+/// No choice of cards makes a program of all ranks of it.
+#[test]
+fn a_binary_of_one_rank_is_not_run() {
+    let directory = Directory::new();
+    let text = directory.write("four.seq", "ranks 4\nbarrier\n");
+    let words = directory.path("one.seqb");
+    stdout(&["asm", &text, "-o", &words, "--rank", "1"]);
+    for cards in ["mock:optweb:4", "mock:optweb:4/1"] {
+        let output = run(&["run", &words, "--cards", cards, "--json"]);
+        let error = crate::parsed(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{error}");
+        assert_eq!(error["message"], format!("{words}: holds only rank 1 of 4: assemble it without --rank"));
+    }
+}
+
 /// One line can ask for more than any machine has; all that a buffer takes is taken at once.
 #[test]
 fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {

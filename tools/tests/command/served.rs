@@ -1,6 +1,7 @@
 //! Mock cards that `mock serve` serves to other processes.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
@@ -10,18 +11,25 @@ use crate::command;
 /// Cards on sockets, until this is dropped.
 pub(crate) struct Served {
     server: Child,
-    directory: TempDir,
+    folder: PathBuf,
+    _directory: TempDir,
 }
 
 impl Served {
     /// Runs `mock serve` with these arguments.
     pub(crate) fn new(arguments: &[&str]) -> Self {
+        Self::in_folder("cards", arguments)
+    }
+
+    /// Runs `mock serve` with these arguments, and its sockets in a folder of this name.
+    pub(crate) fn in_folder(name: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join(name);
         let mut server = command(&[&["mock", "serve"], arguments, &["--socket-dir"]].concat());
-        let mut server = server.arg(directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut server = server.arg(&folder).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
         while !lines.next().unwrap().unwrap().starts_with("serving") {}
-        Served { server, directory }
+        Served { server, folder, _directory: directory }
     }
 
     /// The selector of one card.
@@ -36,7 +44,7 @@ impl Served {
 
     /// The selector of all cards.
     pub(crate) fn all(&self) -> String {
-        format!("vfio-user:{}", self.directory.path().display())
+        format!("vfio-user:{}", self.folder.display())
     }
 }
 

@@ -1,7 +1,9 @@
 //! `mock serve SELECTOR -- COMMAND`: cards for the life of one command.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -105,6 +107,27 @@ fn a_signal_before_the_command_starts_leaves_no_folder() {
         kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
         assert_eq!(wait(&mut child).code(), Some(130));
         assert_empty(directory.path());
+    }
+}
+
+/// Clients could not name the sockets: a comma separates selectors, and those are UTF-8.
+#[test]
+fn a_folder_that_no_selector_can_name_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    for name in [&b"cm,ma"[..], b"m\xffa"] {
+        let folder = parent.path().join(OsStr::from_bytes(name));
+        let serve = ["mock", "serve", "mock:optweb:2", "--socket-dir"];
+        let refused = command(&serve).arg(&folder).output().unwrap();
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(7), 0), "{text}");
+        assert!(text.contains("no selector can name sockets in"), "{text}");
+        assert!(!folder.exists());
+
+        fs::create_dir(&folder).unwrap();
+        let refused =
+            command(&["mock", "serve", "mock:optweb:2", "--", "true"]).env("TMPDIR", &folder).output().unwrap();
+        assert_eq!(refused.status.code(), Some(7), "{}", String::from_utf8_lossy(&refused.stderr));
+        assert_empty(&folder);
     }
 }
 

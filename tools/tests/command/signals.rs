@@ -1,12 +1,13 @@
-//! Ctrl-C and SIGTERM: every command ends with exit code 130, says so, and leaves nothing behind.
+//! Ctrl-C, SIGTERM and SIGHUP: every command ends with exit code 130, says so, and leaves nothing behind.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use crate::command;
@@ -15,8 +16,9 @@ use crate::command;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for a command to come to what it waits for. It ends as well if that is too short.
 const MOMENT: Duration = Duration::from_millis(500);
-/// SIGINT and SIGTERM in `SigCgt` of `/proc/PID/status`.
+/// SIGINT and SIGTERM in `SigCgt` of `/proc/PID/status`. SIGHUP comes before them, unless it is ignored.
 const CAUGHT: u64 = 1 << 1 | 1 << 14;
+const HANGUP: u64 = 1;
 
 fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -37,7 +39,24 @@ struct Signalled(Child);
 impl Signalled {
     /// Starts a command that publishes its cards in `stats`.
     fn start(arguments: &[&str], stats: &Path) -> Self {
-        let mut command = command(arguments);
+        Self::spawn(command(arguments), stats)
+    }
+
+    /// As `start`, by way of coreutils' `env`, which has an option about SIGHUP.
+    fn start_by_env(option: &str, arguments: &[&str], stats: &Path) -> Self {
+        let inner = command(arguments);
+        let mut command = Command::new("env");
+        command.arg(option).arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Self::spawn(command, stats)
+    }
+
+    fn spawn(mut command: Command, stats: &Path) -> Self {
         command.env("FPGACTL_STATS_DIR", stats).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Signalled(command.spawn().unwrap());
         until("it handles signals", || started.caught() & CAUGHT == CAUGHT);
@@ -114,6 +133,57 @@ fn a_command_that_waits_for_cards_leaves_no_file() {
         assert!(left.iter().all(|name| name == "trace"), "{arguments:?}: {left:?}");
         let _ = fs::remove_file(&trace);
     }
+}
+
+/// As of a terminal that is closed; under `nohup` nothing happens.
+#[test]
+fn a_hangup_ends_a_command_unless_it_is_ignored() {
+    let (directory, stats) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let trace = directory.path().join("trace");
+    let repeated = ["coll", "barrier", "--cards", "mock:optweb:4", "--repeat", "1000000000", "--timeout", "3600"];
+    let coll = [&repeated[..], &["--json", "--trace", trace.to_str().unwrap()]].concat();
+    let running = Signalled::start_by_env("--default-signal=HUP", &coll, stats.path());
+    let published = || names(stats.path()).iter().filter(|name| !name.ends_with(".part")).count();
+    until("it publishes its cards", || published() == 4);
+    until("it makes its file", || !names(directory.path()).is_empty());
+    running.ends(Signal::SIGHUP);
+    assert_eq!(names(stats.path()), [""; 0]);
+    let left = names(directory.path());
+    assert!(left.iter().all(|name| name == "trace"), "{left:?}");
+
+    let running = Signalled::start_by_env("--ignore-signal=HUP", &[&repeated[..], &["--json"]].concat(), stats.path());
+    assert_eq!(running.caught() & HANGUP, 0);
+    kill(Pid::from_raw(running.0.id() as i32), Signal::SIGHUP).unwrap();
+    thread::sleep(MOMENT);
+    running.ends(Signal::SIGTERM);
+}
+
+/// A command that only watches has no destinations that would be undefined.
+#[test]
+fn a_command_that_watches_is_plainly_interrupted() {
+    let stats = tempfile::tempdir().unwrap();
+    for arguments in [&["metrics", "--listen", "127.0.0.1:0"][..], &["top", "--once", "--interval", "3600"]] {
+        let watching = Signalled::start(arguments, stats.path());
+        thread::sleep(MOMENT);
+        let output = watching.send(Signal::SIGTERM);
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "fpgactl: interrupted\n", "{arguments:?}");
+    }
+}
+
+/// Nobody reads what the command is to write.
+#[test]
+fn a_command_that_waits_for_a_reader_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let coll = ["coll", "barrier", "--cards", "mock:optweb:2", "--json", "--trace", pipe.to_str().unwrap()];
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let waiting = Signalled::start(&coll, directory.path());
+        thread::sleep(MOMENT);
+        waiting.ends(signal);
+    }
+    assert_eq!(names(directory.path()), ["pipe"]);
 }
 
 /// The measurement ends first, with a failure that the signal did not cause.

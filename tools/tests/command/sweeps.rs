@@ -167,6 +167,20 @@ fn a_refused_size_does_not_end_the_sweep() {
     assert!(rows[1].get("p50_us").is_none());
 }
 
+/// With all sizes refused there is nothing to draw, and the refusal is what ends the command.
+#[test]
+fn a_sweep_of_refusals_is_7_with_a_figure_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let [csv, svg] = ["sweep.csv", "sweep.svg"].map(|name| directory.path().join(name));
+    let (to_csv, to_svg) = (csv.to_str().unwrap(), svg.to_str().unwrap());
+    let output = run(&["bench", "coll", "allgather", "-b", "3GiB", "-e", "4GiB", "--csv", to_csv, "--svg", to_svg]);
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(7), "{error}");
+    assert!(error.contains("no algorithm can run this request"), "{error}");
+    assert!(csv.exists() && out.contains(&format!("written: {to_csv}\n")), "{out}");
+    assert!(!svg.exists() && !out.contains(to_svg), "{out}");
+}
+
 /// The card stops in a later measurement: the earlier ones are printed, and in the file.
 #[test]
 fn a_card_that_stops_leaves_what_was_measured() {

@@ -6,13 +6,15 @@ use crate::{json, run};
 
 /// A .npy file of 16 x 16 x 16 complex64: one at a point, zero elsewhere.
 fn impulse(at: usize) -> Vec<u8> {
+    array(|point| [if point == at { 1.0 } else { 0.0 }, 0.0])
+}
+
+/// A .npy file of 16 x 16 x 16 complex64, by index.
+fn array(point: impl Fn(usize) -> [f32; 2]) -> Vec<u8> {
     let mut header = "{'descr': '<c8', 'fortran_order': False, 'shape': (16, 16, 16), }".to_owned();
     header += &" ".repeat(117 - header.len());
-    let mut file = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), b"\n"].concat();
-    let data = file.len();
-    file.resize(data + 8 * 4096, 0);
-    file[data + 8 * at..][..4].copy_from_slice(&1f32.to_le_bytes());
-    file
+    let data = (0..4096).flat_map(point).flat_map(f32::to_le_bytes).collect::<Vec<u8>>();
+    [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), b"\n", &data].concat()
 }
 
 #[test]
@@ -70,8 +72,23 @@ fn what_does_not_fit_is_refused() {
     fs::write(&file, impulse(0)).unwrap();
     fails(&["--input", path], 7, "an array of shape [16, 16, 16] (expected [64, 64, 64])");
     fails(&["--n", "16", "--input", path, "--output", path], 7, "is also an input");
-    fs::write(&file, &impulse(0)[..1000]).unwrap();
-    fails(&["--n", "16", "--input", path], 7, "invalid .npy file");
+    for (length, found) in [(1000, "1000 B"), (32895, "32895 B"), (32897, "32897 B")] {
+        let mut bytes = impulse(0);
+        bytes.resize(length, 0);
+        fs::write(&file, bytes).unwrap();
+        let why = format!("header and 16 x 16 x 16 points have 32896 B, the file has {found}");
+        fails(&["--n", "16", "--input", path], 7, &why);
+    }
+    for (bad, found) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+        // The point (x, y, z) = (5, 4, 3), and one after it.
+        fs::write(&file, array(|at| if at == 5 + 16 * (4 + 16 * 3) || at == 4000 { [bad, -2.0] } else { [1.0; 2] }))
+            .unwrap();
+        fails(
+            &["--n", "16", "--input", path],
+            7,
+            &format!("the point (5, 4, 3) has the parts {found} and -2 (expected"),
+        );
+    }
     fs::write(&file, "no array").unwrap();
     fails(&["--n", "16", "--input", path], 7, "invalid .npy file");
     let text = String::from_utf8_lossy(&impulse(0)[..128]).replace("<c8", "<f8");
@@ -81,7 +98,7 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn a_dropped_packet_stalls_the_transform() {
-    let stalled = ["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2+drop=0-1@5", "--timeout", "0.05"];
+    let stalled = ["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2+drop=0-1@5", "--timeout", "2"];
     let output = run(&stalled);
     let printed = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(5), "{printed}");
@@ -90,4 +107,51 @@ fn a_dropped_packet_stalls_the_transform() {
     }
     // A link that carries no more packets than that loses none.
     json(&["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2+drop=0-1@100000"]);
+}
+
+/// Inputs that single precision has, with a transform that it does not have.
+#[test]
+fn a_result_that_is_not_finite_is_not_verified() {
+    let directory = tempfile::tempdir().unwrap();
+    let [input, output] = ["x.npy", "y.npy"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    fs::write(&input, array(|_| [3e38, 3e38])).unwrap();
+    let arguments = ["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2", "--input", &input, "--output", &output];
+    for more in [&[][..], &["--json"]] {
+        let ended = run(&[&arguments[..], more].concat());
+        let printed = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(3), "{printed}");
+        assert!(ended.stdout.is_empty() && !fs::exists(&output).unwrap(), "{printed}");
+        assert!(printed.contains("the point (0, 0, 0) of the result has the parts "), "{printed}");
+        assert!(printed.contains("the largest number of single precision is 3.402823e38"), "{printed}");
+    }
+}
+
+/// Products below the normal numbers lose digits, which the bound regards.
+#[test]
+fn small_numbers_are_transformed() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("x.npy").to_str().unwrap().to_owned();
+    for size in [1e-45, 1e-42, 1e-38] {
+        fs::write(&input, array(|at| [size * (at * at % 11) as f32, -size * (at % 7) as f32])).unwrap();
+        let printed = json(&["fft3d", "--n", "16", "--cards", "mock:novo-g:2x2x2", "--input", &input]);
+        assert!(printed["error"].as_f64().unwrap() <= printed["error_bound"].as_f64().unwrap(), "{printed}");
+    }
+}
+
+/// Only sequencers use the links that these act on.
+#[test]
+fn options_without_effect_on_routers_are_refused() {
+    for option in ["errors=1000", "cut=0-1@0", "flap=0-1@1", "slow=1", "garble=0-1@3"] {
+        let cards = format!("mock:novo-g:2x2x2+posted=1+{option}");
+        let name = option.split('=').next().unwrap();
+        for command in [&["fft3d", "--n", "16"][..], &["route", "show"]] {
+            let output = run(&[command, &["--cards", &cards]].concat());
+            let printed = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{printed}");
+            assert!(printed.contains(&format!("+{name} has no effect on packets of tables")), "{printed}");
+        }
+    }
+    let cards = "mock:novo-g:2x2x2+posted=1";
+    json(&["fft3d", "--n", "16", "--cards", cards]);
+    json(&["route", "show", "--cards", cards]);
 }

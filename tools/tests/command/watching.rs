@@ -116,6 +116,17 @@ fn another_process_sees_what_the_owner_does() {
     }
 }
 
+/// A name with control characters is published without them: readers print it on terminals.
+#[test]
+fn a_card_of_any_name_can_be_read() {
+    let served = Served::in_folder("a\tb\u{1b}c", &["mock:optweb:2"]);
+    let owner = Owner::new(&served.all());
+    for card in owner.cards() {
+        let name = card["name"].as_str().unwrap();
+        assert!(name.contains("a\u{fffd}b\u{fffd}c/"), "{name:?}");
+    }
+}
+
 /// What the card management of cards measures while they run a collective, in process and on sockets.
 #[test]
 fn sensors_of_cards_in_use_are_shown_and_exported() {
@@ -284,9 +295,11 @@ fn a_corrupt_file_is_an_error_and_hides_no_card() {
 /// Labels and a value.
 type Sample = (BTreeMap<String, String>, f64);
 
-/// Checks OpenMetrics text by the grammar of its specification, as far as it is used, and returns the samples of each metric.
+/// Checks text by the grammar of OpenMetrics if it ends as such, else by that of Prometheus' text format 0.0.4, as far as they
+/// are used, and returns the samples of each metric.
 fn parse(text: &str) -> BTreeMap<String, Vec<Sample>> {
-    let body = text.strip_suffix("# EOF\n").expect("the last line is # EOF");
+    let open = text.strip_suffix("# EOF\n");
+    let body = open.unwrap_or(text);
     let (mut families, mut samples) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
     let mut current = String::new();
     for line in body.lines() {
@@ -299,7 +312,9 @@ fn parse(text: &str) -> BTreeMap<String, Vec<Sample>> {
                     assert!(families.insert(words[1].to_owned(), words[2].to_owned()).is_none(), "twice: {line}");
                     words[1].clone_into(&mut current);
                 }
-                "UNIT" => assert!(words[1] == current && current.ends_with(&format!("_{}", words[2])), "{line}"),
+                "UNIT" if open.is_some() => {
+                    assert!(words[1] == current && current.ends_with(&format!("_{}", words[2])), "{line}")
+                }
                 "HELP" => assert!(words[1] == current && !words[2].is_empty(), "{line}"),
                 other => panic!("{other} in {line}"),
             }
@@ -308,7 +323,9 @@ fn parse(text: &str) -> BTreeMap<String, Vec<Sample>> {
         let (series, value) = line.rsplit_once(' ').unwrap();
         let (name, labels) =
             series.split_once('{').map_or((series, ""), |(name, labels)| (name, labels.strip_suffix('}').unwrap()));
-        let suffix = if families[&current] == "counter" { "_total" } else { "" };
+        let is_counter = families[&current] == "counter";
+        let suffix = if is_counter && open.is_some() { "_total" } else { "" };
+        assert_eq!(is_counter, name.ends_with("_total"), "{line}");
         assert_eq!(name, format!("{current}{suffix}"), "the samples of a family follow its metadata");
         assert!(name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_'));
         let mut found = BTreeMap::new();
@@ -370,13 +387,17 @@ impl Drop for Exporter {
 }
 
 #[test]
-fn metrics_are_open_metrics_and_say_what_stats_says() {
+fn metrics_have_the_format_of_the_reader_and_say_what_stats_says() {
     let served = Served::new(&["mock:optweb:2"]);
     let owner = Owner::new(&served.all());
     fs::write(owner.directory().join("fpga-stats.1.9"), "corrupt").unwrap();
     let exporter = Exporter::new(owner.directory());
-    let answer = exporter.ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    // As Prometheus asks.
+    let answer = exporter.ask(
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n\r\n",
+    );
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(body.ends_with("# EOF\n") && body.contains("# TYPE fpga_card_instructions counter\n"), "{body}");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
@@ -395,10 +416,19 @@ fn metrics_are_open_metrics_and_say_what_stats_says() {
 
     let file = owner.directory().join("fpga.prom");
     assert!(owner.run(&["metrics", "--textfile", file.to_str().unwrap()]).status.success());
-    assert_eq!(
-        parse(&fs::read_to_string(file).unwrap()).keys().collect::<Vec<_>>(),
-        metrics.keys().collect::<Vec<_>>()
-    );
+    let written = fs::read_to_string(file).unwrap();
+    for accept in ["", "Accept: text/plain\r\n", "accept: */*\r\n"] {
+        let answer = exporter.ask(format!("GET /metrics HTTP/1.1\r\n{accept}\r\n").as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8"), "{accept}: {head}");
+        assert_eq!(parse(body).keys().collect::<Vec<_>>(), metrics.keys().collect::<Vec<_>>(), "{accept}");
+    }
+    // Type and help are of the names that samples have.
+    for line in ["# TYPE fpga_card_moved_bytes_total counter", "# TYPE fpga_card_up gauge"] {
+        assert!(written.lines().any(|one| one == line), "{written}");
+    }
+    assert!(!written.contains("# EOF") && !written.contains("# UNIT"), "{written}");
+    assert_eq!(parse(&written).keys().collect::<Vec<_>>(), metrics.keys().collect::<Vec<_>>());
 }
 
 /// Requests that are wrong, large, slow or unfinished: an error each, and the next one is answered.

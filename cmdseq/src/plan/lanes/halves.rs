@@ -17,7 +17,7 @@ use crate::plan::placement::{pieces_of, unit};
 use crate::plan::vector::flags;
 use crate::program::Piece;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::{Algorithm, Collective, Request};
 use crate::table::Entry;
 use crate::{Capabilities, Flags, Instruction, Operand, Operation, Table};
 
@@ -56,7 +56,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
 impl Halves {
     pub(crate) fn new(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
-        let grid = Grid::of(request, capabilities)?;
+        let grid = Grid::needed_by(Algorithm::Lanes, request, capabilities)?;
         let unit = unit(request, capabilities);
         let of_columns = match request.collective {
             Collective::Alltoall => request.bytes / 2,

@@ -23,7 +23,7 @@ use crate::plan::draft::Draft;
 use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::placement::{pieces_at, unit};
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::{Algorithm, Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand, Operation};
 
 /// The lanes of steps 1 and 3, and of step 2.
@@ -76,7 +76,7 @@ struct Scan {
 impl Scan {
     fn new(request: &Request, capabilities: &Capabilities, combine: Combine) -> Result<Self, Refusal> {
         let refuse = |cause: String| Err(Refusal::general(format!("lanes {cause}")));
-        let grid = Grid::of(request, capabilities)?;
+        let grid = Grid::needed_by(Algorithm::Lanes, request, capabilities)?;
         if let Some(missing) =
             [Operation::AlltoallScan, Operation::Fold].into_iter().find(|one| !capabilities.runs(*one))
         {

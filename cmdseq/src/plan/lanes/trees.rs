@@ -22,7 +22,7 @@ use crate::plan::grid::Grid;
 use crate::plan::placement::{pieces_at, unit};
 use crate::program::Communicator;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::{Algorithm, Collective, Request};
 use crate::table::Entry;
 use crate::{Capabilities, Combine, Instruction, Operand, Operation, Table, Tables};
 
@@ -90,7 +90,7 @@ impl Trees {
         let ranks = request.ranks();
         let size = match capabilities.topology.all_reach(&request.group, capabilities.nodes) {
             true => [1, ranks],
-            false => Grid::of(request, capabilities).map(|grid| [grid.groups, grid.size])?,
+            false => Grid::needed_by(Algorithm::Lanes, request, capabilities).map(|grid| [grid.groups, grid.size])?,
         };
         if ranks < 3 || request.bytes == 0 || (request.collective.has_peer() && request.root == request.peer) {
             return refuse("needs three ranks, and bytes from one to another".into());

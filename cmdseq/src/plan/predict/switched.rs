@@ -5,7 +5,7 @@ use super::super::times::Times;
 use super::step::{Part, Step};
 use crate::Topology;
 use crate::cost::{Bound, Moment};
-use crate::switch::{Call, Model, Parameters, times};
+use crate::switch::{Call, Parameters, times_and_first};
 
 /// Returns the times of the network's parts, if its switches compute.
 pub(super) fn parameters(clock: &Clock<'_>) -> Option<Parameters> {
@@ -45,9 +45,7 @@ impl Step<'_> {
         for (part, start) in parts.iter().zip(&starts) {
             begins[own(part)] = start.ps;
         }
-        let whole = times((shape, parameters), &call, nodes, &begins);
-        let first = Model::new((shape, parameters), &call, nodes, 0..1, |_| ());
-        let short = first.run(&begins, |_, _| ());
+        let (whole, first_got_ps) = times_and_first((shape, parameters), &call, nodes, &begins);
         let all_there = starts.iter().copied().fold(Moment::default(), Moment::max);
         let of_part = |(part, start): (&Part<'_>, &Moment)| {
             let rank = own(part);
@@ -56,7 +54,7 @@ impl Step<'_> {
             let arrival = (got > 0).then(|| {
                 let from = if got >= all_there.ps { all_there } else { *start };
                 let took = got.saturating_sub(from.ps);
-                let gaps = got.saturating_sub(short.got_ps[rank]).min(took);
+                let gaps = got.saturating_sub(first_got_ps[rank]).min(took);
                 from.later(took - gaps).after(Bound::Link, gaps).later(clock.switch_ps())
             });
             Times { t1: sent, t2: arrival.map_or(sent, |arrival| arrival.max(sent)), arrival }

@@ -26,7 +26,7 @@ impl Routes {
     /// If two ranks need a path, and no cards that may relay make one.
     pub(crate) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
         let (topology, all) = (capabilities.topology, capabilities.nodes);
-        if topology.all_reach(&request.group, all) || Grid::of(request, capabilities).is_ok() {
+        if topology.all_reach(&request.group, all) || Grid::of(request, capabilities).is_some() {
             return Ok(None);
         }
         let relays = Lines::new(request, capabilities).relays(request)?;

@@ -121,9 +121,10 @@ impl Space {
         self.bytes.is_empty()
     }
 
-    /// Returns whether the function did not answer: its vendor id is all-ones.
+    /// Returns whether the function did not answer: its vendor id and its status register are all-ones. The vendor id alone is so
+    /// of every virtual function (PCI Express Base 5.0, section 9.3.4.1.1).
     pub fn is_gone(&self) -> bool {
-        self.u16(VENDOR) == Some(u16::MAX)
+        [VENDOR, STATUS].map(|offset| self.u16(offset)) == [Some(u16::MAX); 2]
     }
 
     /// Returns the byte at `offset`, if the copy has it.
@@ -328,6 +329,8 @@ mod tests {
     fn a_function_that_is_gone_is_all_ones() {
         let gone = Space::new(vec![0xff; 4096]).unwrap();
         assert!(gone.is_gone());
+        let virtual_function = space(64, &[(0x00, u32::MAX), LIST]);
+        assert!(!virtual_function.is_gone(), "its ids are those of its physical function");
         assert_eq!(gone.capabilities().end, End::Broken(0xfc));
         assert_eq!(gone.extended_capabilities().end, End::Broken(0x100));
     }

@@ -1,6 +1,7 @@
 """NumPy arrays in memory of the cards."""
 
 import math
+import operator
 from typing import Any
 
 import numpy
@@ -9,12 +10,23 @@ from fpga._errors import UsageError
 from fpga._fpga import Cards
 
 
-def zeros(cards: Cards, shape: int | tuple[int, ...], dtype: Any) -> numpy.ndarray[Any, Any]:
+def _axes(shape: Any) -> tuple[int, ...]:
+    """The axes of a shape as NumPy takes them: one number, or several."""
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        return tuple(operator.index(axis) for axis in shape)
+
+
+def zeros(cards: Cards, shape: Any, dtype: Any) -> numpy.ndarray[Any, Any]:
     """Returns a zeroed array in new memory of the cards."""
     kind = numpy.dtype(dtype)
     if kind.hasobject:
         raise UsageError("usage", f"dtype {kind} has references to objects: expected numbers")
-    axes = (shape,) if isinstance(shape, int) else tuple(shape)
+    # A type such as "(3,)f4" has axes of its own.
+    axes, kind = _axes(shape) + kind.shape, kind.base
+    if any(axis < 0 for axis in axes):
+        raise UsageError("usage", f"shape {axes} has a negative axis")
     count = math.prod(axes)
     if count * kind.itemsize == 0:
         return numpy.zeros(axes, kind)

@@ -1,51 +1,53 @@
 """Operations in an event loop."""
 
 import asyncio
-from typing import Any, TypeAlias
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from fpga._fpga import Operation
 
 # A card that is gone raises no event.
 _TEST_EVERY = 1.0
 
-_Key: TypeAlias = tuple[asyncio.AbstractEventLoop, int]
-
-# The awaits that a descriptor wakes in a loop. A loop takes one reader of a descriptor, and all operations of the cards have the same.
-_awaits: dict[_Key, set[asyncio.Event]] = {}
+# The events of the awaits that sleep, each with its loop.
+_sleeping: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
 
-def _wake(key: _Key) -> None:
-    for event in _awaits.get(key, ()):
-        event.set()
+@contextmanager
+def _woken(operation: Operation, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
+    """Gives an event that is set when an operation may be done."""
+    event = asyncio.Event()
+    # Of its own: all operations of the cards have the same descriptor, of which a loop takes one reader. And once the cards are
+    # closed, another file may have its number.
+    descriptor = os.dup(operation.fileno())
+    try:
+        loop.add_reader(descriptor, event.set)
+        _sleeping.add((loop, event))
+        yield event
+    finally:
+        _sleeping.discard((loop, event))
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def _sleep(operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
-    descriptor = operation.fileno()
-    key = (loop, descriptor)
-    event = asyncio.Event()
-    # Anew for each await: of cards that were closed while one slept, the loop still has the descriptor, by the same number.
-    loop.remove_reader(descriptor)
-    loop.add_reader(descriptor, _wake, key)
-    _awaits.setdefault(key, set()).add(event)
-    try:
-        while not operation.test():
-            try:
-                async with asyncio.timeout(_TEST_EVERY):
-                    await event.wait()
-            except TimeoutError:
-                pass
-            event.clear()
-    except asyncio.CancelledError as cancelled:
+    with _woken(operation, loop) as event:
         try:
-            operation.abort()
-        except Exception as error:
-            cancelled.add_note(f"the abort failed: {error}")
-        raise
-    finally:
-        _awaits[key].remove(event)
-        if not _awaits[key]:
-            del _awaits[key]
-            loop.remove_reader(descriptor)
+            while not operation.test():
+                try:
+                    async with asyncio.timeout(_TEST_EVERY):
+                        await event.wait()
+                except TimeoutError:
+                    pass
+                event.clear()
+        except asyncio.CancelledError as cancelled:
+            try:
+                operation.abort()
+            except Exception as error:
+                cancelled.add_note(f"the abort failed: {error}")
+            raise
 
 
 async def finished(operation: Operation) -> Any:
@@ -56,7 +58,7 @@ async def finished(operation: Operation) -> Any:
             await _sleep(operation, loop)
     finally:
         # The tests may have taken the last event of an operation that others await, too, and an abort raises none.
-        for key in list(_awaits):
-            if key[0] is loop:
-                _wake(key)
+        for of, event in list(_sleeping):
+            if of is loop:
+                event.set()
     return operation.wait()

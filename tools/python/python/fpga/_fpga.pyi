@@ -1,8 +1,8 @@
 """Types of the extension module. ``help()`` of each item has shapes, types and errors."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, final
+from typing import Any, Self, SupportsIndex, TypeAlias, TypeVar, final
 
 import numpy
 from numpy.typing import DTypeLike
@@ -38,7 +38,9 @@ class Cards:
     @timeout.setter
     def timeout(self, value: float, /) -> None: ...
     def memory(self, nbytes: int) -> Memory: ...
-    def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike | None = None) -> numpy.ndarray[Any, Any]: ...
+    def zeros(
+        self, shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike | None = None
+    ) -> numpy.ndarray[Any, Any]: ...
     def plan(
         self,
         operation: str,

@@ -6,7 +6,7 @@ pub(crate) mod row;
 use std::fs::File;
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cmdseq::CostModel;
@@ -32,10 +32,9 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
     let began = Moment::now();
     let interrupt = Interrupt::listen()?;
     let sizes = sizes(arguments)?;
-    let written: Vec<&Path> = arguments.csv.iter().chain(&arguments.svg).map(AsRef::as_ref).collect();
     let trace = arguments.trace.as_deref();
-    let checked: Vec<&Path> = written.iter().copied().chain(trace).collect();
-    input_file::check_outputs(arguments.terms.calibration.as_slice(), &checked)?;
+    let written: Vec<&PathBuf> = arguments.csv.iter().chain(&arguments.svg).chain(&arguments.trace).collect();
+    input_file::check_outputs(arguments.terms.calibration.as_slice(), &written)?;
     let mut cards = Cards::selected_within(cli, Duration::from_secs_f64(arguments.timeout))?;
     let groups = groups(arguments, &cards)?;
     let model = calibration::model(arguments.terms.calibration.as_deref(), cards.capabilities())?;
@@ -54,20 +53,22 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
     // What was measured is kept, whatever ended the sweep.
     let drawn = arguments.svg.as_deref().map(|path| figure::draw(path, &sweep.rows)).transpose();
     measured?;
-    if drawn? == Some(false) {
-        return Err(Failure::new(Exit::Failed, "--svg: nothing was measured, so nothing is drawn"));
-    }
+    let is_drawn = drawn? != Some(false);
     if cli.json {
         if let Some(trace) = &trace {
             output::write(output::json_line(&Traced { schema: "fpgactl.bench-coll-trace/1", trace })?.as_bytes())?;
         }
     } else {
         let note = if cards.are_mock() { MOCK_NOTE } else { "" };
-        let files = written.iter().map(|path| format!("written: {}\n", path.display()));
+        let svg = arguments.svg.iter().filter(|_| is_drawn);
+        let files = arguments.csv.iter().chain(svg).map(|path| format!("written: {}\n", path.display()));
         let files = files.chain(trace.iter().map(Written::text));
         output::write(files.chain([note.to_owned()]).collect::<String>().as_bytes())?;
     }
     outcome(&sweep.rows)?;
+    if !is_drawn {
+        return Err(Failure::new(Exit::Failed, "--svg: nothing was measured, so nothing is drawn"));
+    }
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
 
@@ -232,7 +233,9 @@ impl Sweeping<'_> {
         let timeout = Duration::from_secs_f64(self.arguments.timeout);
         cards.cluster.set_timeout(timeout);
         collective::write_inputs(cards, plan, &source, &self.interrupt, &ProgressBar::hidden())?;
-        let execution = Execution { repeat: self.arguments.repeat, timeout, ..Execution::default() };
+        // Barriers hold each other apart.
+        let apart = plan.request.collective != Collective::Barrier;
+        let execution = Execution { repeat: self.arguments.repeat, apart, timeout, ..Execution::default() };
         // A signal waits for the cards: this is bounded by the time limit, and what was measured is written.
         self.interrupt.check()?;
         let start = Instant::now();
