@@ -34,7 +34,7 @@ pub(crate) enum Exit {
     Gone,
     /// Refused before any launch.
     Refused,
-    /// Ended by Ctrl-C or SIGTERM.
+    /// Ended by Ctrl-C, SIGTERM or SIGHUP.
     Interrupted,
 }
 

@@ -20,7 +20,7 @@ const EXIT_CODES: [(u8, &str); 9] = [
     (Exit::Timeout.code(), "A time limit expired."),
     (Exit::Gone.code(), "A card, a link, or the process of another rank is gone."),
     (Exit::Refused.code(), "Refused before launch; nothing was changed."),
-    (Exit::Interrupted.code(), "Ended by Ctrl-C or SIGTERM."),
+    (Exit::Interrupted.code(), "Ended by Ctrl-C, SIGTERM or SIGHUP."),
 ];
 
 const ENVIRONMENT: [(&str, &str); 5] = [

@@ -82,7 +82,7 @@ static void handler(MPI_Comm *comm, int *code, ...) {
 }
 
 static int with_handler(int rank) {
-    int data = 0;
+    int data[6] = {0};
     MPI_Comm comm;
     MPI_Errhandler made;
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -94,7 +94,7 @@ static int with_handler(int rank) {
     if (rank != 0) {
         sum();
     } else if (!setjmp(before)) {
-        MPI_Bcast(&data, -1, MPI_INT, 0, comm);
+        MPI_Bcast(data, -1, MPI_INT, 0, comm);
         is_wrong |= does_jump;
     } else {
         sum();
@@ -103,8 +103,8 @@ static int with_handler(int rank) {
     int jumps = does_jump, before_type = calls;
     does_jump = 0;
     MPI_Datatype spread;
-    MPI_Type_vector(1, 1, 2, MPI_INT, &spread);
-    MPI_Bcast(&data, 1, spread, 0, comm);
+    MPI_Type_vector(3, 1, 2, MPI_INT, &spread);
+    MPI_Bcast(data, 1, spread, 0, comm);
     is_wrong |= before_type != (rank == 0) || calls != before_type + 1;
     MPI_Barrier(comm);
     if (rank == 0) printf("expected allreduce 2\nexpected barrier 2\nexpected broadcast 2\n");
