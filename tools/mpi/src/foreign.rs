@@ -6,6 +6,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::handlers;
+
 /// A handle, an address or an integer argument, as the calling convention passes it: an argument narrower than a word is in the
 /// low bits, and the rest is undefined.
 pub(crate) type Word = usize;
@@ -215,6 +217,8 @@ impl Inside {
     pub(crate) fn enter() -> Option<Self> {
         (state() == State::Outside).then(|| {
             STATE.set(State::Inside);
+            // Of a call before, which did not look.
+            handlers::take_handled();
             Inside(())
         })
     }

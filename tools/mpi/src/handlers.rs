@@ -4,11 +4,12 @@
 //! those that other ranks make meanwhile in no handler. So MPI is given a function of this library for each. It passes nothing by
 //! which one function could tell which handler is meant, so there is a fixed number of them.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::foreign::{State, Word, outside, state};
+use crate::foreign::{Code, SUCCESS, State, Word, outside, state};
 use crate::session;
 
 /// An error handler of the program: communicator, code, and what the MPI library adds.
@@ -42,6 +43,16 @@ pub(crate) fn instead_of(handler: Word) -> Word {
     index.map_or(handler, |index| STAND_INS[index] as Word)
 }
 
+thread_local! {
+    /// The code of an error of a call that this library makes for itself.
+    static HANDLED: Cell<Code> = const { Cell::new(SUCCESS) };
+}
+
+/// The error that MPI has raised in a call of this library since this was asked last, if the program has a handler.
+pub(crate) fn take_handled() -> Code {
+    HANDLED.replace(SUCCESS)
+}
+
 /// Calls a handler of the program.
 ///
 /// # Safety
@@ -54,7 +65,8 @@ unsafe extern "C-unwind" fn stand_in<const INDEX: usize>(comm: Word, code: Word,
     let call = || unsafe { handler(comm, code, third, fourth) };
     match state() {
         // A call that this library makes for itself, while it holds the session. The program has the error when its own call fails.
-        State::Inside => {}
+        // SAFETY: MPI passes the address of the code.
+        State::Inside => HANDLED.set(unsafe { (code as *const Code).read() }),
         // A delete function of the program has failed inside of such a call.
         State::Passing if session::is_held() => call(),
         State::Passing => outside(call),
@@ -64,8 +76,6 @@ unsafe extern "C-unwind" fn stand_in<const INDEX: usize>(comm: Word, code: Word,
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::foreign::{Inside, passing};
 
@@ -75,7 +85,8 @@ mod tests {
 
     /// A handler that finds its thread outside of all calls.
     unsafe extern "C-unwind" fn handler(comm: Word, code: Word, _: Word, _: Word) {
-        assert_eq!((comm, code), (7, 8));
+        // SAFETY: `raise` passes the address of the code.
+        assert_eq!((comm, unsafe { (code as *const Code).read() }), (7, 8));
         assert!(Inside::enter().is_some());
         CALLS.set(CALLS.get() + 1);
     }
@@ -89,8 +100,9 @@ mod tests {
         let given = instead_of(handler as Word);
         assert_eq!(given, instead_of(handler as Word), "a function has one stand-in");
         let index = STAND_INS.iter().position(|one| *one as Word == given).unwrap();
-        // SAFETY: the stand-in is that of `handler`, which takes any words.
-        unsafe { STAND_INS[index](7, 8, 0, 0) };
+        let code: Code = 8;
+        // SAFETY: the stand-in is that of `handler`, which takes the address of a code.
+        unsafe { STAND_INS[index](7, (&raw const code) as Word, 0, 0) };
     }
 
     #[test]
@@ -102,6 +114,7 @@ mod tests {
         assert_eq!(CALLS.get(), 2);
         raise(handler);
         assert_eq!(CALLS.get(), 2, "calls of this library have no handler");
+        assert_eq!((take_handled(), take_handled()), (8, SUCCESS), "but they fail");
         drop(inside);
     }
 

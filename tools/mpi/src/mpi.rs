@@ -8,6 +8,7 @@ use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
 use crate::foreign::{self, Code, SUCCESS, Word, pmpi};
+use crate::handlers;
 use crate::shape::Shape;
 
 /// Longest name of an object in any MPI library, and its terminator.
@@ -20,7 +21,12 @@ pub(crate) type Handles = (Word, Word);
 pub(crate) type Result<T> = std::result::Result<T, Code>;
 
 fn check(code: Code) -> Result<()> {
-    if code == SUCCESS { Ok(()) } else { Err(code) }
+    // MPICH 5 returns success from a call whose handler has returned.
+    match (code, handlers::take_handled()) {
+        (SUCCESS, SUCCESS) => Ok(()),
+        (SUCCESS, handled) => Err(handled),
+        (code, _) => Err(code),
+    }
 }
 
 /// A communicator that exists.
