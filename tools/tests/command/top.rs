@@ -111,9 +111,9 @@ impl OnTerminal {
         let (host, terminal) = (File::from(pty.master), File::from(pty.slave));
         let before = tcgetattr(&terminal).unwrap();
         let top = command(&["top", "--interval", "0.2"]);
-        // Makes stdin the controlling terminal, then becomes the command.
-        let mut setsid = Command::new("setsid");
-        setsid.arg("--ctty").arg(top.get_program()).args(top.get_args());
+        // Makes stdin the controlling terminal, then becomes the command. A hangup counts, also if whoever runs the tests ignores it.
+        let mut setsid = Command::new("env");
+        setsid.args(["--default-signal=HUP", "setsid", "--ctty"]).arg(top.get_program()).args(top.get_args());
         setsid.env_remove("NO_COLOR").env("TERM", "xterm-256color").env("FPGACTL_STATS_DIR", owner.directory());
         if no_color {
             setsid.env("NO_COLOR", "1");
