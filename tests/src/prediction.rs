@@ -124,7 +124,11 @@ pub fn arrival_cycles(plan: &Plan, report: &Report) -> u64 {
 /// # Panics
 /// If the plan fails.
 pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
-    let report = cluster.execute(&plan.set, &Execution::default()).expect("a run");
+    case(plan, &cluster.execute(&plan.set, &Execution::default()).expect("a run"))
+}
+
+/// Returns what was predicted for a plan, beside its run.
+pub fn case(plan: &Plan, report: &Report) -> Case {
     let request = &plan.request;
     Case {
         collective: request.collective,
@@ -133,6 +137,6 @@ pub fn run(cluster: &mut Cluster, plan: &Plan) -> Case {
         bytes: request.bytes.max(request.counts.iter().copied().max().unwrap_or(0)),
         is_rendezvous: request.eager_limit == Some(0),
         predicted_ps: plan.predicted.arrival_ps,
-        simulated_ps: arrival_cycles(plan, &report) * 1_000_000_000 / u64::from(report.clock_khz),
+        simulated_ps: arrival_cycles(plan, report) * 1_000_000_000 / u64::from(report.clock_khz),
     }
 }

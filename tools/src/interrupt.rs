@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(crate) fn leave_to_command() {
 
 /// Handles signals from now on, on a thread: a handler could neither remove files nor say why the command ends.
 pub(crate) fn start(as_json: bool) -> Result<()> {
-    let mut signals = Signals::new(ending()).map_err(handler_error)?;
+    let mut signals = Signals::new(&*ENDING).map_err(handler_error)?;
     let handle = move || {
         let mut has_hung_up = false;
         for signal in signals.forever() {
@@ -69,10 +69,10 @@ pub(crate) fn start(as_json: bool) -> Result<()> {
 }
 
 /// The signals that end a command: a hangup too, unless whoever started the command ignores it, as `nohup` does.
-fn ending() -> Vec<i32> {
+static ENDING: LazyLock<Vec<i32>> = LazyLock::new(|| {
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     hangup.into_iter().chain([SIGINT, SIGTERM]).collect()
-}
+});
 
 /// Whether this process ignores `signal`, by the kernel's mask of ignored signals.
 fn is_ignored(signal: i32) -> bool {
@@ -166,7 +166,7 @@ impl Interrupt {
     }
 
     fn register(&self) -> Result<()> {
-        self.register_signals(&ending())
+        self.register_signals(&ENDING)
     }
 
     fn register_signals(&self, signals: &[i32]) -> Result<()> {

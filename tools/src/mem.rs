@@ -80,17 +80,13 @@ impl Memory {
 
     /// Refuses a range that ends outside of the memory, before any of it is written.
     fn check(&mut self, address: u64, bytes: u64) -> Result<()> {
-        let last = match bytes {
-            0 => address,
-            _ => address
-                .checked_add(bytes - 1)
-                .filter(|last| *last < u64::MAX)
-                .ok_or_else(|| Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")))?,
-        };
+        let end = address
+            .checked_add(bytes)
+            .ok_or_else(|| Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")))?;
         match self {
             Memory::Card(card) => card.check_range(address, bytes)?,
             // An engine does not say how much memory there is.
-            Memory::Engine(engine) if bytes > 0 => engine.read(last, &mut [0]).map_err(Error::from)?,
+            Memory::Engine(engine) if bytes > 0 => engine.read(end - 1, &mut [0]).map_err(Error::from)?,
             Memory::Engine(_) => {}
         }
         Ok(())

@@ -143,8 +143,15 @@ fn fabric(nodes: u32, topology: Topology) -> Capabilities {
 }
 
 pub(crate) fn request(collective: Collective, nodes: u32, bytes: u64, algorithm: Option<Algorithm>) -> Request {
-    let (group, combine) = ((0..nodes).collect(), combine(collective));
-    Request { combine, algorithm, counts: counts(collective, nodes, bytes), ..Request::new(collective, group, bytes) }
+    Request { algorithm, ..request_of(collective, (0..nodes).collect(), bytes, [0, nodes - 1]) }
+}
+
+/// A request of this group, with a reduction and lengths if the collective needs them. `ends`, root and peer, may be any numbers.
+pub(crate) fn request_of(collective: Collective, group: Vec<u32>, bytes: u64, ends: [u32; 2]) -> Request {
+    let ranks = group.len() as u32;
+    let [root, peer] = ends.map(|end| end % ranks);
+    let (combine, counts) = (combine(collective), counts(collective, ranks, bytes));
+    Request { root, peer, combine, counts, ..Request::new(collective, group, bytes) }
 }
 
 /// Lengths about `bytes` for vector forms, some of them 0.

@@ -15,7 +15,7 @@ mod switches;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use cards::{circus, combine, connected, counts, dragonfly, request};
+use cards::{circus, connected, dragonfly, request, request_of};
 use cmdseq::plan::{Algorithm, Collective, Piece, Placement, Plan, Request, candidates, plan};
 use cmdseq::ranges::{Context, Range, card_ranges};
 use cmdseq::{
@@ -237,19 +237,14 @@ fn cases_of(bytes: impl Strategy<Value = u64>) -> impl Strategy<Value = Case> {
     let align = (prop::sample::select(&[1_u32, 32][..]), prop::sample::select(&[1_u32, 2, 8][..]));
     let collective = prop::sample::select(Collective::ALL);
     (fabrics, collective, bytes, any::<[u32; 2]>(), align, prop::option::of(0_u64..20_000)).prop_map(
-        |((mut capabilities, group), collective, bytes, [root, peer], (align, lanes), limit)| {
+        |((mut capabilities, group), collective, bytes, ends, (align, lanes), limit)| {
             (capabilities.address_align, capabilities.lanes) = (align, lanes);
             if capabilities.topology.has_routers() {
                 capabilities.lanes = 1;
             }
-            let ranks = group.len() as u32;
             let request = Request {
-                root: root % ranks,
-                peer: peer % ranks,
-                combine: combine(collective),
                 eager_limit: limit.filter(|limit| *limit <= capabilities.eager_bytes),
-                counts: counts(collective, ranks, bytes),
-                ..Request::new(collective, group, bytes)
+                ..request_of(collective, group, bytes, ends)
             };
             Case { capabilities, request }
         },

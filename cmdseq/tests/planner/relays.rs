@@ -6,7 +6,7 @@ use cmdseq::ranges::Range;
 use cmdseq::{Capabilities, Operand};
 use proptest::prelude::*;
 
-use crate::cards::{combine, counts, dragonfly};
+use crate::cards::{dragonfly, request_of};
 use crate::{check, verified};
 
 /// Any group of a Dragonfly of up to 6x6, any operation with any root, in any placement.
@@ -23,17 +23,12 @@ fn cases() -> impl Strategy<Value = (Capabilities, Request)> {
     (group, choice, relays).prop_map(|(((groups, size), mut group, ranks), choice, (is_open, lanes))| {
         let (collective, bytes, (root, peer), order, place) = choice;
         group.truncate(ranks);
-        let ranks = group.len() as u32;
         // Nothing is known of addresses within a block, so all are to be aligned.
         let request = Request {
-            root: root % ranks,
-            peer: peer % ranks,
-            combine: combine(collective),
-            counts: counts(collective, ranks, bytes),
             order: if order { Order::Rank } else { Order::Any },
             placement: placement(place),
             relays: is_open.then(|| (0..groups * size).collect()),
-            ..Request::new(collective, group, bytes)
+            ..request_of(collective, group, bytes, [root, peer])
         };
         (Capabilities { lanes, ..dragonfly(groups, size) }, request)
     })

@@ -275,8 +275,8 @@ impl<'p> RepeatedRun<'p> {
     /// Returns the index in the program of instruction `count`; `None` before it and between repetitions.
     fn index(&self, count: u64) -> Option<usize> {
         match self.place(count) {
-            Place::Within(index) if !self.program.is_empty() => Some(index),
-            _ => None,
+            Place::Within(index) => Some(index),
+            Place::Before(_) => None,
         }
     }
 

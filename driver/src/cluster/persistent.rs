@@ -30,6 +30,9 @@ const FLIGHTS: usize = 16;
 /// What becomes of a launch after a timeout.
 const GOES_ON: &str = "it goes on, and may be waited for again";
 
+/// The error of a schedule of another cluster, and of one whose programs are not all on the cards any more.
+const STALE: Error = Error::Stale { what: "prepared schedule" };
+
 /// A schedule stored on the cards of a [`Cluster`], ready to be [launched](Cluster::launch).
 ///
 /// It is there as long as it lives and none of its cards is reset; dropping it releases its slots and communicators. The
@@ -317,7 +320,7 @@ impl Cluster {
         }
         match self.launch_here(prepared) {
             Ok(()) => Ok(()),
-            Err(error) if self.is_alone() => {
+            Err(error) if self.is_alone() || self.check_own(prepared).is_err() => {
                 self.unclaim(&prepared.pin);
                 Err(error)
             }
@@ -338,7 +341,7 @@ impl Cluster {
         let cards = self.all_mut();
         for rank in &prepared.ranks {
             let Some(card) = cards.get_mut(rank.card).filter(|card| card.has(&rank.resident)) else {
-                return Err(Error::Stale { what: "prepared schedule" });
+                return Err(STALE);
             };
             let queue = card.queue_mut();
             if !queue.may_push()? {
@@ -370,10 +373,7 @@ impl Cluster {
         if prepared.in_flight == 0 {
             return Err(Error::argument("number of launches in flight", 0, "at least one to finish"));
         }
-        let cards = self.all_mut();
-        let is_stale =
-            prepared.ranks.iter().any(|rank| cards.get(rank.card).is_none_or(|card| !card.has(&rank.resident)));
-        let stale = is_stale.then_some(Error::Stale { what: "prepared schedule" });
+        let stale = self.check_stored(prepared).err();
         let deadline = Deadline::after(timeout);
         if !self.is_alone() {
             prepared.not_launched = prepared.not_launched.take().or(stale);
@@ -447,14 +447,9 @@ impl Cluster {
     /// [`Error::Stale`] if a card was reset or the slot stored anew since, or if `prepared` is of another cluster, and on the other
     /// ranks [`Error::Peer`]: then nothing was aborted. The first card's that could not be aborted: it takes nothing more before it is reset.
     pub fn give_up(&mut self, prepared: &mut Prepared) -> Result<()> {
-        let is_of = |card: Option<&Card>, rank: &Rank| card.is_some_and(|card| card.has(&rank.resident));
-        let fresh = match prepared.ranks.iter().all(|rank| is_of(self.cards().get(rank.card), rank)) {
-            true => Ok(()),
-            false => Err(Error::Stale { what: "prepared schedule" }),
-        };
         let own = self.check_own(prepared);
         let is_own = own.is_ok();
-        match self.agree(own.and(fresh)) {
+        match self.agree(own.and_then(|()| self.check_stored(prepared))) {
             Ok(()) => self.give_up_all(prepared),
             Err(error) => {
                 if is_own {
@@ -467,20 +462,20 @@ impl Cluster {
 
     /// Makes sure that `prepared` is of this cluster: what another has in flight may be waited for there.
     fn check_own(&self, prepared: &Prepared) -> Result<()> {
-        match Arc::ptr_eq(&prepared.cluster, &self.identity) {
-            true => Ok(()),
-            false => Err(Error::Stale { what: "prepared schedule" }),
-        }
+        if Arc::ptr_eq(&prepared.cluster, &self.identity) { Ok(()) } else { Err(STALE) }
+    }
+
+    /// Makes sure that all programs of `prepared` are still on the cards.
+    fn check_stored(&self, prepared: &Prepared) -> Result<()> {
+        let is_stored = |rank: &Rank| self.cards().get(rank.card).is_some_and(|card| card.has(&rank.resident));
+        if prepared.ranks.iter().all(is_stored) { Ok(()) } else { Err(STALE) }
     }
 
     /// Abandons all launches in flight and aborts them on the cards.
     fn give_up_all(&mut self, prepared: &mut Prepared) -> Result<()> {
         self.unclaim(&prepared.pin);
         prepared.forget();
-        // What another cluster has prepared may be on more cards.
-        let indices = prepared.ranks.iter().map(|rank| rank.card).filter(|index| *index < self.cards.len());
-        let indices: Vec<usize> = indices.collect();
-        self.abort(indices)
+        self.abort(prepared.ranks.iter().map(|rank| rank.card))
     }
 
     /// Writes bytes `offset` and on of a buffer of rank `rank`.

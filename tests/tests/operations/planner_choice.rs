@@ -9,7 +9,7 @@ use cmdseq::plan::{Algorithm, Collective, Plan, Request, plan, predict};
 use cmdseq::{Capabilities, Instruction, Operand, Topology};
 use fpga_driver::{Cluster, Execution};
 use fpga_mock::Profile;
-use fpga_tests::prediction::{self, Case, Lengths, arrival_cycles, plans, request, request_of};
+use fpga_tests::prediction::{self, Case, Lengths, plans, request, request_of};
 use fpga_tests::sweep::is_full;
 use fpga_tests::{pattern, run};
 
@@ -109,16 +109,7 @@ fn outcomes(profile: &Profile, requests: &[Request]) -> Vec<Outcome> {
 fn run_to_t2(cluster: &mut Cluster, plan: &Plan) -> Case {
     let report = cluster.execute(&plan.set, &Execution::default()).expect("a run");
     let ps = |cycles: u64| cycles * 1_000_000_000 / u64::from(report.clock_khz);
-    let request = &plan.request;
-    let case = Case {
-        collective: request.collective,
-        algorithm: plan.algorithm,
-        ranks: request.ranks(),
-        bytes: request.bytes.max(request.counts.iter().copied().max().unwrap_or(0)),
-        is_rendezvous: request.eager_limit == Some(0),
-        predicted_ps: plan.predicted.arrival_ps,
-        simulated_ps: ps(arrival_cycles(plan, &report)),
-    };
+    let case = prediction::case(plan, &report);
     let (counted, predicted) = (ps(report.t2_cycles), plan.predicted.t2_ps);
     assert!(report.t2_cycles >= report.arrival_cycles, "{case:?}: T2 is {counted} ps, before the arrival");
     let wrong = 100.0 * (predicted as f64 / counted as f64 - 1.0);

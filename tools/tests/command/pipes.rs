@@ -1,7 +1,7 @@
 //! `fpgactl pipe`: between two processes, and with both ends in one.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +42,15 @@ fn ends(served: &Served) -> (Child, Child) {
     (pipe(&["--cards", &served.card(0), "--from", "0"]), pipe(&["--cards", &served.card(1), "--from", "0"]))
 }
 
+/// Both ends, once some data has come through, and the stdin of the one that writes.
+fn begun(served: &Served) -> (Child, Child, ChildStdin) {
+    let (mut writer, mut reader) = ends(served);
+    let mut stdin = writer.stdin.take().unwrap();
+    stdin.write_all(b"until here").unwrap();
+    reader.stdout.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
+    (writer, reader, stdin)
+}
+
 #[test]
 fn one_process_has_both_ends() {
     for arguments in [
@@ -79,18 +88,14 @@ fn two_processes_have_one_end_each() {
 #[test]
 fn an_interrupted_end_closes_the_pipe() {
     let served = Served::new(&["mock:bluelink:2"]);
-    let (mut writer, mut reader) = ends(&served);
-    let mut stdin = writer.stdin.take().unwrap();
-    stdin.write_all(b"until here").unwrap();
-    let mut came = [0; 10];
-    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    let (writer, reader, _stdin) = begun(&served);
     interrupt(&writer);
     assert_eq!(end(writer), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
     assert_eq!(end(reader), (0, String::new()));
 
     let (mut writer, mut reader) = ends(&served);
     let fed = feed(&mut writer, data());
-    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    reader.stdout.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
     drop(reader.stdin.take());
     // Somebody reads its output, or the signal would not be looked at.
     let mut rest = reader.stdout.take().unwrap();
@@ -109,11 +114,7 @@ fn an_interrupted_end_closes_the_pipe() {
 #[test]
 fn a_writer_whose_last_data_is_refused_fails() {
     let served = Served::new(&["mock:bluelink:2"]);
-    let (mut writer, mut reader) = ends(&served);
-    let mut stdin = writer.stdin.take().unwrap();
-    stdin.write_all(b"until here").unwrap();
-    let mut came = [0; 10];
-    reader.stdout.as_mut().unwrap().read_exact(&mut came).unwrap();
+    let (writer, reader, mut stdin) = begun(&served);
     interrupt(&reader);
     assert_eq!(end(reader), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
     // The server has seen that the reader is gone.
