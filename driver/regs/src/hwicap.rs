@@ -59,6 +59,8 @@ pub mod words {
     pub const STATUS: u32 = 7;
     /// Which device the data is for.
     pub const IDCODE: u32 = 12;
+    /// Bits of an IDCODE that say which device it is: all but its revision, with which images for the device go all the same.
+    pub const IDCODE_DEVICE: u32 = 0x0fff_ffff;
     /// Command: frame data is to be written.
     pub const WRITE_CONFIGURATION: u32 = 1;
     /// Command: the checksum begins anew.

@@ -121,7 +121,7 @@ impl Loader {
         let named = packets.find(|word| *word == words::write(words::IDCODE, 1)).and_then(|_| packets.next());
         let device = self.decoupler.read(DEVICE)?;
         match named {
-            Some(named) if named == device => Ok(()),
+            Some(named) if (named ^ device) & words::IDCODE_DEVICE == 0 => Ok(()),
             Some(named) => refused(format!("the image is for device {named:#010x}; the card has {device:#010x}")),
             None => refused("the image does not name the device that it is for".to_owned()),
         }

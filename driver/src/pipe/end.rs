@@ -1,5 +1,6 @@
 //! What both ends of a pipe have.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use cmdseq::communicator::ContextId;
@@ -27,6 +28,8 @@ const WRITER: u16 = 0;
 const READER: u16 = 1;
 /// The signal of each end: data at the reader, slots given back at the writer.
 pub(super) const SIGNAL: u16 = 0;
+/// The reader's signal that a writer has come.
+pub(super) const GREETING: u16 = 1;
 /// Instructions of a message at either end.
 pub(super) const STEPS: usize = 3;
 
@@ -65,7 +68,8 @@ pub struct Pipe {
     pub reader: u32,
     /// Address of the [`PIPE_BYTES`] bytes that the pipe uses, in the memory of both cards.
     pub address: u64,
-    /// Key of the windows through which the two cards reach each other, not 0. No other card does.
+    /// Key of the window through which the writer's card finds the reader's, not 0. No other card does. Then the two agree on
+    /// another, which the writer draws, so that an end whose peer is gone does not reach the next one.
     pub key: u32,
 }
 
@@ -81,32 +85,43 @@ impl Pipe {
 pub(super) struct End {
     pub(super) card: Card,
     pub(super) pipe: Pipe,
+    /// Key of the windows: of the pipe while the reader waits for a writer, then of the two.
+    pub(super) key: u32,
     /// A copy of the slots.
     pub(super) buffer: Arc<DmaBuffer>,
 }
 
 impl End {
-    /// Resets the card, so that no window and no signal is left of what ran before, and opens the window of this end.
-    pub(super) fn open(mut card: Card, pipe: Pipe, rights: Rights) -> Result<Self, Error> {
+    /// Resets the card, so that no window and no signal is left of what ran before, and opens the window of this end with `key`.
+    pub(super) fn open(mut card: Card, pipe: Pipe, rights: Rights, key: u32) -> Result<Self, Error> {
         check_place(&card, pipe)?;
         card.reset()?;
         let buffer = card.allocate(SLOTS * SLOT)?;
         let timeout = card.timeout();
-        let mut end = End { card, pipe, buffer };
+        let mut end = End { card, pipe, key, buffer };
         let members: Vec<u8> =
             [pipe.writer, pipe.reader].iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
         end.buffer.write(0, &members).map_err(Error::Bus)?;
         let group = Instruction::group(PAIR.raw(), end.buffer.iova().0, 2);
         end.card.spent.add(PAIR);
-        let open = Instruction::open(end.window(), rights, Operand::card(pipe.address), PIPE_BYTES).on(PAIR.raw());
         let group = Bound::from(group).holding(Arc::clone(&end.buffer));
-        end.card.run([group, open.into()], timeout)?;
+        end.card.run([group], timeout)?;
+        end.open_window(rights, key)?;
         Ok(end)
     }
 
+    /// Opens the window of this end. The other end reaches it, and is reached, with `key`.
+    pub(super) fn open_window(&mut self, rights: Rights, key: u32) -> Result<(), Error> {
+        self.key = key;
+        let place = Operand::card(self.pipe.address);
+        let open = Instruction::open(self.window(key), rights, place, PIPE_BYTES).on(PAIR.raw());
+        let timeout = self.card.timeout();
+        self.card.run([open], timeout).map(drop)
+    }
+
     /// The window of either end: in the same slot on both cards.
-    pub(super) fn window(&self) -> Window {
-        Window { slot: (self.card.capabilities().windows - 1) as u16, key: self.pipe.key }
+    fn window(&self, key: u32) -> Window {
+        Window { slot: (self.card.capabilities().windows - 1) as u16, key }
     }
 
     /// Where slot `index` is in card memory.
@@ -130,6 +145,13 @@ impl End {
         self.reach(Instruction::put_signal(READER, slot, slot, bytes as u64, SIGNAL, 1))
     }
 
+    /// Writes the greeting in the first slot into that of a reader that waits for a writer.
+    pub(super) fn greet(&self) -> Instruction {
+        let slot = self.on_card(0);
+        let put = Instruction::put_signal(READER, slot, slot, HEADER as u64, GREETING, 1);
+        put.through(self.window(self.pipe.key)).on(PAIR.raw())
+    }
+
     /// Gives the writer's card slots.
     pub(super) fn give_back(&self, slots: u32) -> Instruction {
         let nothing = Operand::card(0);
@@ -137,12 +159,12 @@ impl End {
     }
 
     fn reach(&self, put: Instruction) -> Instruction {
-        put.through(self.window()).on(PAIR.raw())
+        put.through(self.window(self.key)).on(PAIR.raw())
     }
 
     /// Closes the window, so that the other end reaches nothing any more.
     pub(super) fn close_window(&mut self) -> Result<(), Error> {
-        let (close, timeout) = (Instruction::close(self.window()), self.card.timeout());
+        let (close, timeout) = (Instruction::close(self.window(self.key)), self.card.timeout());
         self.card.run([close], timeout).map(drop)
     }
 
@@ -151,6 +173,12 @@ impl End {
         let timeout = self.card.timeout();
         self.card.run([Instruction::free(PAIR.raw())], timeout).map(drop)
     }
+}
+
+/// Draws a key for the windows of a writer and its reader.
+pub(super) fn draw_key(pipe: Pipe) -> u32 {
+    let draw = || RandomState::new().hash_one(pipe.key) as u32;
+    std::iter::repeat_with(draw).find(|key| *key != 0 && *key != pipe.key).unwrap_or(1)
 }
 
 /// Refuses a place that is not on both cards, and cards without what a pipe needs.
@@ -185,9 +213,9 @@ fn check_place(card: &Card, pipe: Pipe) -> Result<(), Error> {
     let depth = STEPS * SLOTS + 1;
     let (windows, signals, communicators) = (capabilities.windows, capabilities.signals, capabilities.communicators);
     let room = card.queue().depth() as usize;
-    if windows == 0 || signals == 0 || communicators < 2 || room < depth {
+    if windows == 0 || signals < 2 || communicators < 2 || room < depth {
         let found = format!("{windows} windows, {signals} signals, {communicators} communicators, a queue of {room}");
-        return refuse("card for a pipe", found, format!("1 window, 1 signal, 2 communicators, a queue of {depth}"));
+        return refuse("card for a pipe", found, format!("1 window, 2 signals, 2 communicators, a queue of {depth}"));
     }
     Ok(())
 }

@@ -5,19 +5,16 @@ use std::io;
 use std::time::Duration;
 
 use cmdseq::instruction::Rights;
-use cmdseq::{Instruction, Status};
+use cmdseq::{Instruction, Operation, Status};
 
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{End, Pipe, SIGNAL};
+use crate::pipe::end::{End, GREETING, Pipe, SIGNAL};
 use crate::pipe::error::PipeError;
-use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, index};
+use crate::pipe::slot::{self, HEADER, Message, SLOT, SLOTS, index};
 use crate::queue::check;
-
-/// How long the reader's card waits before it tells a writer again that is not there yet.
-const AGAIN: Duration = Duration::from_millis(5);
 
 /// The end of a pipe that reads. It has the card to itself.
 ///
@@ -50,12 +47,20 @@ impl PipeReader {
             return Err(Error::argument("card of the reader", card.node(), format!("node {}", pipe.reader)).into());
         }
         let deadline = Deadline::after(timeout);
-        let mut end = End::open(card, pipe, Rights::WRITE.union(Rights::SIGNAL))?;
-        while !give_back(&mut end, SLOTS as u32)? {
-            if deadline.left().is_zero() {
+        let rights = Rights::WRITE.union(Rights::SIGNAL);
+        let mut end = End::open(card, pipe, rights, pipe.key)?;
+        loop {
+            let Some(key) = greeted(&mut end, deadline)? else {
                 return Err(PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() });
+            };
+            end.close_window()?;
+            end.open_window(rights, key)?;
+            if give_back(&mut end, SLOTS as u32)? {
+                break;
             }
-            std::thread::sleep(AGAIN.min(deadline.left()));
+            // It is gone. The next one may have greeted already.
+            end.close_window()?;
+            end.open_window(rights, pipe.key)?;
         }
         let (awaited, given_back) = (VecDeque::with_capacity(SLOTS), VecDeque::with_capacity(SLOTS));
         let mut reader =
@@ -159,6 +164,21 @@ impl PipeReader {
         }
         Ok(())
     }
+}
+
+/// Waits for a writer, and returns the key that it has drawn; `None` if none came in time.
+fn greeted(end: &mut End, deadline: Deadline) -> Result<Option<u32>, PipeError> {
+    let copy = end.copy(end.on_card(0), end.on_host(0), HEADER);
+    let (node, queue) = (end.card.node(), end.card.queue_mut());
+    let tokens = [queue.push(Instruction::wait_signal(GREETING, 1))?, queue.push(copy)?];
+    queue.ring()?;
+    for (token, operation) in tokens.iter().zip([Operation::WaitSignal, Operation::Copy]) {
+        let Some(completion) = queue.wait_until(token, deadline)? else { return Ok(None) };
+        check(completion, node, 0, operation)?;
+    }
+    let mut greeting = [0; HEADER];
+    end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
+    slot::greeted(&greeting).map(Some)
 }
 
 /// Gives the writer slots, and returns whether its end is open.

@@ -6,6 +6,8 @@
 //! | 8 to 11 | bytes of the message |
 //! | 12 to 15 | in the last message, which is empty, 1, or 2 if messages before it were lost; else 0 |
 //! | 16 to 63 | zero |
+//!
+//! A writer greets its reader in the first slot, before any message: `fpga` in ASCII, the key of their windows, zeros.
 
 use crate::pipe::error::PipeError;
 
@@ -15,6 +17,32 @@ pub(super) const SLOTS: usize = 16;
 pub(super) const SLOT: usize = 32 << 10;
 /// Bytes of a header.
 pub(super) const HEADER: usize = 64;
+
+/// Begins a greeting.
+const MARK: u32 = u32::from_le_bytes(*b"fpga");
+
+/// Returns the greeting of a writer whose windows have this key.
+pub(super) fn greeting(key: u32) -> [u8; HEADER] {
+    let mut greeting = [0; HEADER];
+    greeting[..4].copy_from_slice(&MARK.to_le_bytes());
+    greeting[4..8].copy_from_slice(&key.to_le_bytes());
+    greeting
+}
+
+/// Returns the key in a greeting.
+///
+/// # Errors
+/// [`PipeError::Invalid`] for what [`greeting`] does not write.
+pub(super) fn greeted(greeting: &[u8; HEADER]) -> Result<u32, PipeError> {
+    let (words, _) = greeting.as_chunks::<8>();
+    let [first, rest @ ..] = words else { unreachable!("a header has eight words") };
+    let first = u64::from_le_bytes(*first);
+    let odd = rest.iter().map(|word| u64::from_le_bytes(*word)).find(|word| *word != 0);
+    match (first as u32, (first >> 32) as u32, odd) {
+        (MARK, key @ 1.., None) => Ok(key),
+        (_, _, odd) => Err(PipeError::Invalid { sequence: 0, field: "greeting", found: odd.unwrap_or(first) }),
+    }
+}
 
 /// Slot of message `sequence`.
 pub(super) fn index(sequence: u64) -> usize {
@@ -97,6 +125,20 @@ mod tests {
             if let Ok(other) = Message::decode(&header, sequence) {
                 prop_assert_eq!(other.encode(sequence), header);
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_greetings_are_taken_for_some(key in 1u32.., at in 0..HEADER, change in 0u8..) {
+            let mut header = greeting(key);
+            prop_assert_eq!(greeted(&header).unwrap(), key);
+            header[at] ^= change;
+            if let Ok(other) = greeted(&header) {
+                prop_assert_eq!(greeting(other), header);
+            }
+            prop_assert!(greeted(&greeting(0)).is_err());
+            prop_assert!(greeted(&Message::Data(1).encode(0)).is_err());
         }
     }
 

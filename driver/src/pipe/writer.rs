@@ -11,10 +11,13 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{End, PIPE_BUF, Pipe, SIGNAL, STEPS};
+use crate::pipe::end::{End, PIPE_BUF, Pipe, SIGNAL, STEPS, draw_key};
 use crate::pipe::error::PipeError;
-use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, index};
+use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, greeting, index};
 use crate::queue::check;
+
+/// How long a writer waits before it greets a reader again that is not there yet.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// The end of a pipe that writes. It has the card to itself.
 ///
@@ -45,7 +48,13 @@ impl PipeWriter {
             return Err(Error::argument("card of the writer", card.node(), format!("node {}", pipe.writer)).into());
         }
         let deadline = Deadline::after(timeout);
-        let mut end = End::open(card, pipe, Rights::SIGNAL)?;
+        let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe))?;
+        while !greet(&mut end)? {
+            if deadline.left().is_zero() {
+                return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
+            }
+            std::thread::sleep(AGAIN.min(deadline.left()));
+        }
         let slots = Instruction::wait_signal(SIGNAL, SLOTS as u32);
         let token = end.card.queue_mut().submit(slots)?;
         let node = end.card.node();
@@ -244,6 +253,18 @@ impl PipeWriter {
             return PipeError::Broken;
         }
         PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
+    }
+}
+
+/// Tells the reader the key of the windows, and returns whether one waits for a writer.
+fn greet(end: &mut End) -> Result<bool, Error> {
+    end.buffer.write(0, &greeting(end.key)).map_err(Error::Bus)?;
+    let (copy, timeout) = (end.copy(end.on_host(0), end.on_card(0), HEADER), end.card.timeout());
+    match end.card.run([copy, end.greet().into()], timeout) {
+        Ok(_) => Ok(true),
+        // Its card may just be opened and reset.
+        Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -285,7 +285,7 @@ impl Configuration {
                 self.desynchronise();
                 return false;
             }
-            words::IDCODE if word != IDCODE => self.errors |= words::IDCODE_ERROR,
+            words::IDCODE if (word ^ IDCODE) & words::IDCODE_DEVICE != 0 => self.errors |= words::IDCODE_ERROR,
             words::FRAME_DATA if self.errors == 0 => {
                 let image = self.image.get_or_insert_with(|| {
                     // What was there is gone with the first word.

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::thread;
 use std::time::Duration;
 
-use cmdseq::instruction::Window;
+use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Instruction, Operand, Status};
 use fpga_driver::{Bound, Card, Error, PIPE_BUF, PIPE_BYTES, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_hal::in_process;
@@ -290,31 +290,128 @@ fn a_writer_that_vanishes_does_not_end_the_file() {
     card.run([Instruction::nop()], LONG).unwrap();
 }
 
-/// A neighbour that knows the key does not reach the pipe. The writer's own card does: what it writes is checked.
+/// The two ends have a key of their own: what is left of a pipe neither reaches the next one nor keeps it from coming.
+#[test]
+fn an_end_whose_peer_is_gone_does_not_reach_the_next_one() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    let (mut first, mut reader) = open(&fabric, pipe);
+    first.write_all(b"first").unwrap();
+    first.flush().unwrap();
+    drop(first);
+    let sent = data(3 * PIPE_BYTES as usize);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut second = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+            second.write_all(&sent).expect("room");
+            second.close().expect("closed");
+        });
+        // The second writer's window is open.
+        thread::sleep(SHORT);
+        let mut came = [0; 9];
+        assert_eq!(reader.read(&mut came).unwrap(), 5, "which gives a slot back");
+        drop(reader.close().unwrap());
+        let mut next = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+        let mut came = Vec::new();
+        next.read_to_end(&mut came).expect("data");
+        assert!(came == sent);
+        writing.join().expect("no panic");
+    });
+    let (mut writer, reader) = open(&fabric, pipe);
+    drop(reader);
+    let error = PipeReader::open(card(&fabric, 1), pipe, SHORT).unwrap_err();
+    assert!(matches!(error, PipeError::NoPeer { .. }), "{error}");
+    let broken = writer.write_all(b"lost").and_then(|()| writer.flush().map_err(io::Error::from)).unwrap_err();
+    assert_eq!(broken.kind(), io::ErrorKind::BrokenPipe, "{broken}");
+}
+
+/// Key of the windows of a forged writer and its reader.
+const FORGED: u32 = 5;
+
+/// The greeting of a writer with that key.
+fn greeting() -> [u8; 64] {
+    let mut greeting = [0; 64];
+    greeting[..4].copy_from_slice(b"fpga");
+    greeting[4..8].copy_from_slice(&FORGED.to_le_bytes());
+    greeting
+}
+
+/// Writes `what` at the beginning of the window with `key` on node 1, and adds 1 to `signal` there.
+fn put(card: &mut Card, key: u32, what: &[u8; 64], signal: u16) -> Instruction {
+    card.write_memory(0, what).unwrap();
+    let window = Window { slot: (card.capabilities().windows - 1) as u16, key };
+    Instruction::put_signal(1, Operand::card(0), Operand::card(0), 64, signal, 1).through(window)
+}
+
+/// Greets the reader at node 1 from node 0 without the driver's pipe, with a window for slots or without.
+fn forge(fabric: &Fabric, what: &[u8; 64], has_window: bool) -> Card {
+    let mut card = card(fabric, 0);
+    card.reset().unwrap();
+    let members = card.allocate(4).unwrap();
+    members.write(0, &[0, 0, 1, 0]).unwrap();
+    let group = Bound::from(Instruction::group(2, members.iova().0, 2)).holding(members);
+    card.run([group], LONG).unwrap();
+    if has_window {
+        let window = Window { slot: (card.capabilities().windows - 1) as u16, key: FORGED };
+        let open = Instruction::open(window, Rights::SIGNAL, Operand::card(0), PIPE_BYTES).on(2);
+        card.run([open], LONG).unwrap();
+    }
+    let greet = put(&mut card, Pipe::new(0, 1).key, what, 1).on(2);
+    while let Err(error) = card.run([greet], LONG) {
+        assert!(matches!(error, Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }), "{error}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    card
+}
+
+/// A neighbour that knows the keys does not reach the pipe. The writer's own card does: what it writes is checked.
 #[test]
 fn messages_that_no_writer_writes_are_refused() {
     let fabric = Fabric::new(Profile::optweb(3)).unwrap();
     let pipe = Pipe::new(0, 1);
-    let (writer, mut reader) = open(&fabric, pipe);
-    let header = |cards: &mut Card| {
-        let window = Window { slot: (cards.capabilities().windows - 1) as u16, key: pipe.key };
-        cards.write_memory(0, &[0xff; 64]).unwrap();
-        Instruction::put_signal(1, Operand::card(0), Operand::card(0), 64, 0, 1).through(window)
-    };
-    let mut neighbour = card(&fabric, 2);
-    let put = header(&mut neighbour);
-    let refused = neighbour.run([put], LONG).unwrap_err();
-    assert!(matches!(refused, Error::Failed { status: Status::BadWindow, .. }), "{refused}");
-    // Its writer without the driver's pipe.
-    drop(writer);
-    let mut wrong = card(&fabric, 0);
-    let members = wrong.allocate(4).unwrap();
-    members.write(0, &[0, 0, 1, 0]).unwrap();
-    let put = header(&mut wrong);
-    let group = Bound::from(Instruction::group(2, members.iova().0, 2)).holding(members);
-    wrong.run([group, put.on(2).into()], LONG).unwrap();
+    let (mut reader, mut wrong) = thread::scope(|scope| {
+        let reading = scope.spawn(|| PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader"));
+        let mut neighbour = card(&fabric, 2);
+        let refuse = |neighbour: &mut Card, key| {
+            let put = put(neighbour, key, &[0xff; 64], 0);
+            let refused = neighbour.run([put], LONG).unwrap_err();
+            assert!(matches!(refused, Error::Failed { status: Status::BadWindow, .. }), "{refused}");
+        };
+        refuse(&mut neighbour, pipe.key);
+        let wrong = forge(&fabric, &greeting(), true);
+        let reader = reading.join().expect("no panic");
+        refuse(&mut neighbour, pipe.key);
+        refuse(&mut neighbour, FORGED);
+        (reader, wrong)
+    });
+    let message = put(&mut wrong, FORGED, &[0xff; 64], 0).on(2);
+    wrong.run([message], LONG).unwrap();
     let error = reader.read(&mut [0; 8]).unwrap_err();
     assert!(matches!(error, PipeError::Invalid { sequence: 0, field: "sequence", found: u64::MAX }), "{error}");
+}
+
+/// The greeting of a writer is checked like its messages. One who has greeted and is gone does not keep the next one out.
+#[test]
+fn greetings_are_checked() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| PipeReader::open(card(&fabric, 1), pipe, LONG).unwrap_err());
+        drop(forge(&fabric, &[0xff; 64], true));
+        let error = reading.join().expect("no panic");
+        assert!(matches!(error, PipeError::Invalid { field: "greeting", found: u64::MAX, .. }), "{error}");
+        let reading = scope.spawn(|| {
+            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+            let mut came = String::new();
+            reader.read_to_string(&mut came).expect("data");
+            came
+        });
+        drop(forge(&fabric, &greeting(), false));
+        let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+        writer.write_all(b"hello").unwrap();
+        writer.close().unwrap();
+        assert_eq!(reading.join().expect("no panic"), "hello");
+    });
 }
 
 #[test]

@@ -493,11 +493,11 @@ fn an_alveo_card_takes_bit_files_and_rolls_back_what_fails() {
     // For another device: refused, and nothing is rolled back, because nothing was started.
     let mut foreign = fs::read(&first).unwrap();
     let place = foreign.windows(4).position(|word| word == [0x14, 0xb7, 0xd0, 0x93]).unwrap();
-    foreign[place] = 0x04;
+    foreign[place] = 0x15;
     fs::write(&bad, foreign).unwrap();
     let (code, text) = failed(&bench.load(&bad));
     assert_eq!(code, 7, "{text}");
-    assert!(text.ends_with("the image is for device 0x04b7d093; the card has 0x14b7d093\n"), "{text}");
+    assert!(text.ends_with("the image is for device 0x15b7d093; the card has 0x14b7d093\n"), "{text}");
     assert_eq!((bench.loaded(), bench.recover()["done"].as_str()), (beginning(CARD), Some("nothing")));
     assert_eq!(stdout(&collective), before);
     // Files of the other maker.

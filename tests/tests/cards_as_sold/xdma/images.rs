@@ -143,6 +143,17 @@ fn an_image_that_the_card_refuses_leaves_nothing_and_the_next_one_works() {
     assert!(find_sequencer(&function).is_ok());
 }
 
+/// Tools write the IDCODE of a device without the revision of its silicon, which a card has.
+#[test]
+fn an_image_goes_on_any_revision_of_its_device() {
+    let (_cards, function) = fabric();
+    let mut loader = Loader::open(function).unwrap();
+    for (guid, idcode) in [(OTHER, IDCODE & 0x0fff_ffff), (CARD, IDCODE | 0xf000_0000)] {
+        load(&mut loader, &stream(guid, idcode, 4096)).unwrap();
+        assert_eq!(loader.logic().unwrap(), Some(guid));
+    }
+}
+
 #[test]
 fn what_is_no_image_for_the_device_is_refused_before_anything_is_written() {
     let (_cards, function) = fabric();

@@ -70,12 +70,12 @@ fn a_file_that_is_refused_leaves_a_killed_load_to_be_recovered() {
     plant(&bench, &image);
     let mut data = fs::read(bench.image(CARD, "4KiB")).unwrap();
     let place = data.windows(4).position(|word| word == [0x14, 0xb7, 0xd0, 0x93]).unwrap();
-    data[place] = 0x04;
+    data[place] = 0x15;
     let foreign = bench.path("foreign.bit");
     fs::write(&foreign, data).unwrap();
     for _ in 0..2 {
         let (code, text) = failed(&bench.load(&foreign));
-        assert!(code == 7 && text.contains("the image is for device 0x04b7d093"), "{code}: {text}");
+        assert!(code == 7 && text.contains("the image is for device 0x15b7d093"), "{code}: {text}");
         assert_eq!(fs::read(bench.kept("pending")).unwrap(), fs::read(&image).unwrap());
     }
     assert_eq!((done(&bench.recover()), bench.loaded()), ("completed", beginning(OTHER)));
