@@ -68,6 +68,34 @@ enum Event {
     Freed(Exit, u64),
 }
 
+/// What will happen, by time, and of the same time in the order of events. Switches have a common clock, so many events have one time.
+#[derive(Debug, Default)]
+struct Events {
+    at: u64,
+    now: BinaryHeap<Reverse<Event>>,
+    later: BTreeMap<u64, Vec<Event>>,
+}
+
+impl Events {
+    /// Adds an event at a time that is not over.
+    fn push(&mut self, at: u64, event: Event) {
+        if at == self.at {
+            self.now.push(Reverse(event));
+        } else {
+            self.later.entry(at).or_default().push(event);
+        }
+    }
+
+    fn pop(&mut self) -> Option<(u64, Event)> {
+        if self.now.is_empty() {
+            let (at, events) = self.later.pop_first()?;
+            self.at = at;
+            self.now.extend(events.into_iter().map(Reverse));
+        }
+        self.now.pop().map(|Reverse(event)| (self.at, event))
+    }
+}
+
 /// What a switch does with a piece, how far it is, and when the last result was there.
 struct Doing {
     steps: Rc<[Step]>,
@@ -118,7 +146,7 @@ pub struct Model<'a, V, F> {
     values: Vec<V>,
     /// By switch, those that have something to do.
     working: Vec<Option<Working>>,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: Events,
     /// Where packets wait for what leaves before them: the gaps, k G.
     ports: Ports<Bound>,
     /// By rank.
@@ -165,7 +193,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             fold,
             values: Vec::new(),
             working,
-            events: BinaryHeap::new(),
+            events: Events::default(),
             ports: Ports::new((switches, ports), parameters.input_phits, parameters.cycle_ps),
             senders: Vec::new(),
             outcome: Outcome {
@@ -190,7 +218,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             self.outcome.sent_ps[rank as usize] = begin;
             self.send(rank, begin, &give);
         }
-        while let Some(Reverse((at, event))) = self.events.pop() {
+        while let Some((at, event)) = self.events.pop() {
             match event {
                 Event::There(bound, input, whole_at) => {
                     let ((switch, ..), to, ..) = bound;
@@ -211,11 +239,13 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
                 }
                 Event::Freed(exit, phits) => self.ports.freed(exit, phits),
             }
-            if self.events.peek().is_some_and(|Reverse((next, _))| *next == at) {
+            if !self.events.now.is_empty() {
                 continue;
             }
             self.ports.settle(at);
-            self.events.extend(self.ports.due.drain(..).map(|(at, due)| Reverse((at, Event::Left(due)))));
+            for (at, due) in self.ports.due.drain(..) {
+                self.events.push(at, Event::Left(due));
+            }
         }
         self.outcome.busiest_ps = self.ports.most_sent * self.parameters.cycle_ps;
         self.outcome
@@ -250,7 +280,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             let at = sender.begin + (last - sender.begin + entry_ps).next_multiple_of(cycle_ps.max(1));
             let to = self.shape.processors() + switch;
             let bound = ((switch, block, index), to, tag, self.values.len() as u32);
-            self.events.push(Reverse((at, Event::There(bound, None, 0))));
+            self.events.push(at, Event::There(bound, None, 0));
             self.values.push(give(rank, block.into()));
         }
     }
@@ -290,7 +320,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             };
             for Target { address, tag } in &step.to {
                 let bound = (place, (*address).into(), *tag, doing.value);
-                self.events.push(Reverse((doing.ready, Event::There(bound, None, 0))));
+                self.events.push(doing.ready, Event::There(bound, None, 0));
             }
         }
         for rank in &used {
@@ -333,7 +363,7 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
             && port < RESULTS
             && let Some(before) = self.shape.behind(switch, port)
         {
-            self.events.push(Reverse((at + hop_ps - router_ps, Event::Freed((before, port ^ 1, channel), phits))));
+            self.events.push(at + hop_ps - router_ps, Event::Freed((before, port ^ 1, channel), phits));
         }
         if to >= self.shape.processors() {
             return self.pass(*began, at, exit, packet);
@@ -356,13 +386,13 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
         let bound = ((next, block, index), to, tag, value);
         if next != target {
             let there = Event::There(bound, Some((next, output ^ 1, channel)), left + hop_ps);
-            self.events.push(Reverse(((began + hop_ps).max(left), there)));
+            self.events.push((began + hop_ps).max(left), there);
             return;
         }
         let arrives = left + hop_ps - cycle_ps;
-        self.events.push(Reverse((arrives, Event::There(bound, None, 0))));
+        self.events.push(arrives, Event::There(bound, None, 0));
         if is_limited {
-            self.events.push(Reverse((arrives + hop_ps - router_ps, Event::Freed((switch, output, channel), phits))));
+            self.events.push(arrives + hop_ps - router_ps, Event::Freed((switch, output, channel), phits));
         }
     }
 
