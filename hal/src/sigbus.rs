@@ -17,8 +17,8 @@ use nix::libc;
 use crate::memory::region::page_size;
 use crate::removal::Removal;
 
-/// Largest number of watched ranges. A card has two or three.
-const CAPACITY: usize = 256;
+/// Largest number of watched ranges. A card has two or three, and one for its published counters.
+const CAPACITY: usize = 512;
 
 static TABLE: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
 /// Protects changes of the table. The handler never takes it.

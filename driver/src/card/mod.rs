@@ -29,7 +29,7 @@ use crate::ledger::state::State;
 use crate::ledger::token::Token;
 use crate::queue::{QueuePair, check};
 use crate::sequencer::block::STOP;
-use crate::sequencer::block::{Block, bus_error};
+use crate::sequencer::block::{Block, bus_error, removed_or};
 use crate::sequencer::discover::{self, Found};
 use crate::sequencer::state::SequencerState;
 use crate::shell::Shell;
@@ -533,9 +533,4 @@ impl Card {
             }
         }
     }
-}
-
-/// Returns the removal of a function that is gone, and else `error`: what was read of a card that vanished is garbage.
-fn removed_or(function: &Function, error: Error) -> Error {
-    if function.is_removed() { Error::Removed { name: function.identity().name.clone() } } else { error }
 }

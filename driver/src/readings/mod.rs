@@ -71,6 +71,15 @@ impl Readings {
     /// # Errors
     /// The bus's, with [`fpga_hal::Error::InUse`] if the function has a driver; [`crate::Error::Removed`].
     pub fn of(function: &Function) -> Result<Self, Error> {
+        let outcome = Self::read(function);
+        if function.is_removed() {
+            // What was read of a card that vanished is garbage, and no part has failed by itself.
+            return Err(crate::Error::Removed { name: function.identity().name.clone() }.into());
+        }
+        outcome
+    }
+
+    fn read(function: &Function) -> Result<Self, Error> {
         let mut readings = Readings { rows: pcie::read(function)?, ..Readings::default() };
         match Control::open(function.clone()) {
             Ok(control) => {

@@ -156,3 +156,8 @@ pub(crate) fn bus_error(name: &str, error: fpga_hal::Error) -> Error {
         other => Error::Bus(other),
     }
 }
+
+/// Returns the removal of a function that is gone, and else `error`: what was read of a card that vanished is garbage.
+pub(crate) fn removed_or(function: &Function, error: Error) -> Error {
+    if function.is_removed() { Error::Removed { name: function.identity().name.clone() } } else { error }
+}

@@ -12,7 +12,7 @@ use fpga_regs::sequencer as registers;
 use crate::board::{self, BlockKind, BoardFunction};
 use crate::error::{Error, Result};
 use crate::feature_list::{self, Place};
-use crate::sequencer::block::{ALL_ONES, Block, bus_error};
+use crate::sequencer::block::{ALL_ONES, Block, bus_error, removed_or};
 
 /// Largest alignment accepted: a page.
 const ALIGN_MAX: u32 = 4096;
@@ -57,14 +57,18 @@ impl Found {
 /// [`HEADERS_MAX`](fpga_regs::feature_list::HEADERS_MAX) headers.
 ///
 /// # Errors
-/// [`Error::NoSequencer`], which says what was looked at, or what the bus says. A card that is gone reads all-ones here:
-/// ask [`is_removed`](fpga_hal::Function::is_removed).
+/// [`Error::NoSequencer`], which says what was looked at; [`Error::Removed`] if the card is gone; or what the bus says.
 pub fn find_sequencer(function: &Function) -> Result<Found> {
     find_on(function, board::of(function)?)
 }
 
 /// As [`find_sequencer`], on a board.
 pub(crate) fn find_on(function: &Function, board: &BoardFunction) -> Result<Found> {
+    // A card that is gone reads all-ones, which is no list either.
+    look_on(function, board).map_err(|error| removed_or(function, error))
+}
+
+fn look_on(function: &Function, board: &BoardFunction) -> Result<Found> {
     let name = &function.identity().name;
     if let Some(block) = board.block(BlockKind::Sequencer) {
         // What is there tells whether it is one.

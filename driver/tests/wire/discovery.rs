@@ -146,6 +146,22 @@ fn a_card_that_vanishes_while_it_is_described_is_gone() {
 }
 
 #[test]
+fn a_card_that_vanishes_while_its_sequencer_is_looked_for_is_gone() {
+    let find = |reads| {
+        let fake = Fake::new(4);
+        let function = fake.function();
+        fake.vanish_after(reads);
+        find_sequencer(&function).map(|found| found.offset)
+    };
+    let all = (0..500).find(|reads| find(*reads).is_ok()).expect("a walk that ends");
+    assert!(all > 4, "the list is read, not only {all} registers");
+    for reads in 0..all {
+        let error = find(reads).unwrap_err();
+        assert!(matches!(error, Error::Removed { .. }), "after {reads} of {all} reads: {error}");
+    }
+}
+
+#[test]
 fn a_block_that_leaves_the_bar_is_refused() {
     let error = refused(|fake| {
         fake.set(0, 0xf800_0001);

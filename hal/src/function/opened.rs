@@ -127,7 +127,7 @@ impl OpenFunction {
         }
         let [header_type] = self.config_read(config::HEADER_TYPE)?;
         if header_type & 0x7f != 0 {
-            return Err(Error::HeaderType { header_type: header_type & 0x7f });
+            return Err(self.removed_or(Error::HeaderType { header_type: header_type & 0x7f }));
         }
         self.identity.vendor = self.config_read(config::VENDOR).map(u16::from_le_bytes)?;
         self.identity.device = self.config_read(config::DEVICE).map(u16::from_le_bytes)?;

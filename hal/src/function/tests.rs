@@ -23,6 +23,8 @@ struct Told {
     refused: Vec<Step>,
     command: u16,
     steps: Vec<Step>,
+    /// Reads of configuration space until the function is gone. `None`: it stays.
+    reads_left: Option<u32>,
 }
 
 /// A bus that does what it is told, unless it is to refuse it. The function has one INTx interrupt.
@@ -49,9 +51,15 @@ impl Bus for Refusing {
     }
 
     fn config_read(&self, offset: u16, data: &mut [u8]) -> Result<()> {
+        let mut told = self.told.lock().unwrap();
+        if told.reads_left == Some(0) {
+            data.fill(0xff);
+            return Ok(());
+        }
+        told.reads_left = told.reads_left.map(|reads| reads - 1);
         data.fill(0);
         if offset == config::COMMAND {
-            data.copy_from_slice(&self.told.lock().unwrap().command.to_le_bytes()[..data.len()]);
+            data.copy_from_slice(&told.command.to_le_bytes()[..data.len()]);
         }
         Ok(())
     }
@@ -121,8 +129,17 @@ impl Bus for Refusing {
 
 /// The bus's memory of what it was told, and the function or why it was not opened. Its last user left it mastering the bus.
 fn open(can_reset: ResetOutcome, without_reset: bool) -> (Arc<Mutex<Told>>, Result<Function>) {
-    let command = config::COMMAND_MASTER;
-    let told = Arc::new(Mutex::new(Told { can_reset, refused: Vec::new(), command, steps: Vec::new() }));
+    open_for(None, can_reset, without_reset)
+}
+
+/// As [`open`], of a function that is gone after so many reads of its configuration space.
+fn open_for(
+    reads_left: Option<u32>,
+    can_reset: ResetOutcome,
+    without_reset: bool,
+) -> (Arc<Mutex<Told>>, Result<Function>) {
+    let (command, refused, steps) = (config::COMMAND_MASTER, Vec::new(), Vec::new());
+    let told = Arc::new(Mutex::new(Told { can_reset, refused, command, steps, reads_left }));
     let bus = Refusing { told: Arc::clone(&told), removal: Arc::default() };
     let attachment = Domain::in_process().attach("card", 64);
     let function = Function::open(Box::new(bus), attachment, "card", without_reset);
@@ -144,6 +161,17 @@ fn opening_and_resetting_tell_what_was_reset() {
         assert_eq!(function.opening_reset(), outcome);
         assert_eq!(steps(&told), [Step::Reset, MEMORY], "bus mastering is off, however it was found");
         assert_eq!(function.reset().unwrap(), outcome);
+    }
+}
+
+#[test]
+fn a_function_that_vanishes_while_it_is_opened_is_gone() {
+    let opened = |reads| open_for(Some(reads), ResetOutcome::None, true).1;
+    let all = (0..100).find(|reads| opened(*reads).is_ok()).expect("opening ends");
+    assert!(all > 5, "identity and command are read, not only {all} registers");
+    for reads in 0..all {
+        let error = opened(reads).unwrap_err();
+        assert!(matches!(error, Error::Removed), "after {reads} of {all} reads: {error}");
     }
 }
 

@@ -13,15 +13,17 @@ use nix::libc;
 use super::copy;
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::sigbus;
+use crate::sigbus::{self, Watch};
 
 /// A mapped file of words, of which this process is the only writer. Dropping it removes the file.
 ///
 /// A store is one aligned store of 64 bits, little-endian, so a reader sees no part of one. Words are not ordered among each
-/// other. The file must be in a file system without a disk, such as `/dev/shm`, and nobody else may truncate it: file mode
-/// and directory see to that.
+/// other. The file must be in a file system without a disk, such as `/dev/shm`. Its mode lets only its owner truncate it: then
+/// the process goes on, and later words may reach nobody.
 #[derive(Debug)]
 pub struct PublishedWords {
+    // The first field, so that it ends before the memory that it watches. `None`: too many mappings are watched.
+    _watch: Option<Watch>,
     map: MmapRaw,
     words: usize,
     path: PathBuf,
@@ -41,7 +43,8 @@ impl PublishedWords {
         let file = options.read(true).write(true).create_new(true).mode(0o644).open(&part)?;
         let map = map(file, initial).and_then(|map| fs::rename(&part, path).map(|()| map));
         let map = map.inspect_err(|_| drop(fs::remove_file(&part)))?;
-        Ok(PublishedWords { map, words: initial.len(), path: path.into(), owner: Owner::current() })
+        let watch = sigbus::watch(map.as_mut_ptr(), map.len(), &Arc::default());
+        Ok(PublishedWords { _watch: watch, map, words: initial.len(), path: path.into(), owner: Owner::current() })
     }
 
     /// Stores a word. Does nothing outside of the file.
@@ -50,7 +53,8 @@ impl PublishedWords {
         if index < self.words {
             // SAFETY: the mapping has `words` words, and `index` is less.
             let word = unsafe { self.map.as_mut_ptr().add(index * 8) };
-            // SAFETY: `word` is inside of the mapping, which begins on a page, so it is aligned. No reference points there.
+            // SAFETY: `word` is inside of the mapping, which begins on a page, so it is aligned. No reference points there. If the
+            // file is truncated, the watch puts other memory in its place.
             unsafe { copy::store_u64(word, value.to_le(), Ordering::Relaxed) };
         }
     }
@@ -135,6 +139,19 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
         drop(words);
         assert_eq!(read_words(&path, 3).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn words_of_a_file_that_its_owner_truncated_are_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("words");
+        // Two pages, as the counters of a card are.
+        let words = PublishedWords::create(&path, &[1; 640]).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        (0..640).for_each(|index| words.store(index, 7));
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        drop(words);
+        assert!(!path.exists());
     }
 
     #[test]

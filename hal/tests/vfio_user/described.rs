@@ -10,7 +10,7 @@ use fpga_hal::endpoint::{DmaFault, DmaProgress};
 use fpga_hal::vfio_user::{Options, Server, connect_with, serve_stream};
 use fpga_hal::{BarIndex, Domain, Error, Function, InterruptKind};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::card::{self, Card};
 use crate::logged::lines;
@@ -142,9 +142,13 @@ fn a_configuration_space_has_256_bytes_at_least() {
     for (bytes, expected) in
         [(4096, None), (256, None), (255, Some("configuration space")), (0, Some("configuration space"))]
     {
+        let written = Mutex::new(Vec::new());
         let changed = |command: &Reply, reply: &mut Reply| {
             if command.command == GET_REGION_INFO && command.u32(8) == 7 {
                 set_u64(reply, 16, bytes);
+            }
+            if command.command == REGION_WRITE && command.u32(8) == 7 {
+                written.lock().unwrap().push(command.u64(0));
             }
         };
         assert_eq!(nonsense(false, changed), expected, "{bytes}");
@@ -152,11 +156,15 @@ fn a_configuration_space_has_256_bytes_at_least() {
             with_changed(false, changed, |function, _| {
                 let function = function.unwrap();
                 assert_eq!(function.config_read_u32(0).unwrap(), 0x5020_10ee);
+                let begin = written.lock().unwrap().len();
                 // The card has zeros there; beyond the region, all-ones.
                 assert_eq!(function.config_read_u32(252).unwrap(), 0);
                 let beyond = if bytes == 256 { u32::MAX } else { 0 };
                 assert_eq!(function.config_read_u32(256).unwrap(), beyond);
+                function.config_write_u32(252, 0).unwrap();
                 function.config_write_u32(256, 0).unwrap();
+                let expected: &[u64] = if bytes == 256 { &[252] } else { &[252, 256] };
+                assert_eq!(written.lock().unwrap()[begin..], *expected);
             });
         }
     }
@@ -249,7 +257,12 @@ fn a_region_is_mapped_as_described() {
     assert_eq!(is_mapped(true, &listed(areas(&[(0, (1 << 16) + 4096)]))), wrong);
     assert_eq!(is_mapped(true, &listed(areas(&[]))), Ok(false));
     assert_eq!(is_mapped(true, &listed(vec![0; 7])), wrong);
-    // Memory that could shrink is accessed by messages.
+    // Memory that could shrink, or may not be written, is accessed by messages.
+    let only_read = || {
+        let file = memory(1 << 16, true);
+        std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap().into()
+    };
+    assert_eq!(is_mapped(true, &|reply| reply.descriptors = vec![only_read()]), Ok(false));
     assert_eq!(is_mapped(true, &|reply| reply.descriptors = vec![memory(1 << 16, false)]), Ok(false));
     let huge = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_ALLOW_SEALING;
     if let Ok(file) = memfd_create("huge", huge) {
@@ -261,6 +274,32 @@ fn a_region_is_mapped_as_described() {
             Ok(false)
         );
     }
+}
+
+#[test]
+fn a_reply_with_more_descriptors_than_any_is_wrong_and_no_refusal() {
+    for (wrong, count, expected) in [
+        (GET_REGION_INFO, 16, None),
+        (GET_REGION_INFO, 17, Some("number of descriptors")),
+        (VERSION, 17, Some("number of descriptors")),
+    ] {
+        let changed = |command: &Reply, reply: &mut Reply| {
+            if command.command == wrong {
+                reply.descriptors = (0..count).map(|_| crate::setting::counter().into()).collect();
+            }
+        };
+        assert_eq!(nonsense(true, changed), expected, "{count} in answer to {wrong}");
+    }
+    let changed = |command: &Reply, reply: &mut Reply| {
+        if command.command == DMA_MAP {
+            reply.descriptors = (0..17).map(|_| crate::setting::counter().into()).collect();
+        }
+    };
+    with_changed(false, changed, |opened, domain| {
+        let _function = opened.unwrap();
+        let error = domain.allocate(4096, 1).unwrap_err();
+        assert!(matches!(error, Error::Nonsense { what: "number of descriptors" }), "{error:?}");
+    });
 }
 
 #[test]

@@ -78,6 +78,23 @@ fn a_symbolic_link_of_another_user_is_not_followed() {
 #[ignore = "run by the test below, in a directory of its own"]
 fn a_server_in_this_directory() {
     serve(Path::new("card")).unwrap();
+    let server = Server::bind("./card", Card::new()).unwrap();
+    let absolute = std::env::current_dir().unwrap().join("card");
+    assert_eq!(server.path(), absolute);
+    // As `fpgactl list` finds it.
+    let bound = || fs::read_to_string("/proc/net/unix").unwrap();
+    assert!(bound().lines().any(|line| line.ends_with(absolute.to_str().unwrap())), "{}", bound());
+    drop(server);
+
+    // An absolute path that no socket address holds.
+    let deep = ["d"; 8].map(|letter| letter.repeat(16)).join("/");
+    fs::create_dir_all(&deep).unwrap();
+    std::env::set_current_dir(&deep).unwrap();
+    serve(Path::new("card")).unwrap();
+    assert!(!Path::new("card").exists());
+    assert!(Server::bind(std::env::current_dir().unwrap().join("card"), Card::new()).is_err());
+    std::env::set_current_dir(absolute.parent().unwrap()).unwrap();
+    fs::remove_dir_all(deep.split('/').next().unwrap()).unwrap();
 }
 
 #[test]

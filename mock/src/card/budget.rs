@@ -73,6 +73,11 @@ impl Charge {
         Charge { budget: Arc::clone(budget), node: node as usize, bytes: 0 }
     }
 
+    /// Returns the bytes charged so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Charges `bytes` more to the card. Returns `false`, and charges nothing, if the budget has less.
     pub(crate) fn add(&mut self, bytes: u64) -> bool {
         let mut usage = self.budget.usage();

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fpga_hal::memory::release_freed;
 
 use crate::card::budget::{Budget, Charge};
 use crate::net::payload::{FRAME, Frame, Payload, TABLE, Table};
@@ -43,6 +46,27 @@ impl Contents {
             (places.map(|place| self.tables.get(place).cloned().flatten()).collect(), begin / TABLE * TABLE)
         };
         Payload::Shared { tables, offset: address as usize - first * FRAME, bytes }
+    }
+}
+
+/// Bytes of discarded frames that the allocator may keep. To return them costs a walk over all that is free.
+const KEPT_MAX: u64 = 64 << 20;
+
+/// Bytes of discarded frames since the allocator returned what was free, in all fabrics of this process.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+
+/// What was in a card's memory when that was cleared. Dropping it frees the frames, so that this machine has them again.
+#[derive(Debug)]
+pub(crate) struct Discarded(pub(crate) Contents);
+
+impl Drop for Discarded {
+    fn drop(&mut self) {
+        let bytes = self.0.charge.bytes();
+        self.0.tables = Vec::new();
+        if KEPT.fetch_add(bytes, Ordering::Relaxed) + bytes >= KEPT_MAX {
+            KEPT.store(0, Ordering::Relaxed);
+            release_freed();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use cmdseq::Status;
 
 use crate::card::budget::Budget;
-use crate::card::frames::{Contents, Part, parts};
+use crate::card::frames::{Contents, Discarded, Part, parts};
 use crate::net::payload::{FRAME, Frame, Payload, Piece};
 
 static ZEROS: LazyLock<Frame> = LazyLock::new(zeros);
@@ -119,11 +119,11 @@ impl CardMemory {
     }
 
     /// Clears the memory to zeros. Returns what was in it: freeing that takes long, so the caller frees it where nobody waits.
-    pub(crate) fn clear(&mut self) -> Contents {
+    pub(crate) fn clear(&mut self) -> Discarded {
         self.clears += 1;
         self.flipped.clear();
         self.corrected.set(0);
-        std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node))
+        Discarded(std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node)))
     }
 
     /// Returns the number of times the memory was cleared.

@@ -40,7 +40,7 @@ use crate::card::bus_ports::BusPorts;
 use crate::card::clock::Clock;
 use crate::card::communicators::{Communicators, Members};
 use crate::card::config_space::ConfigSpace;
-use crate::card::frames::Contents;
+use crate::card::frames::Discarded;
 use crate::card::lane::Lane;
 use crate::card::memory::CardMemory;
 use crate::card::msix::Msix;
@@ -106,7 +106,7 @@ pub(crate) struct Card {
 impl Card {
     /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
     /// to be freed.
-    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Contents {
+    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Discarded {
         self.config = ConfigSpace::new(self.function);
         self.msix = Msix::new(self.function.msix);
         self.posted.clear();

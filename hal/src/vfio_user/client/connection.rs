@@ -30,6 +30,8 @@ use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// Bytes of a reply's body at most.
 const BODY_BYTES: usize = 64 + DEFAULT_TRANSFER_BYTES as usize;
+/// The error of [`Failure::Descriptors`].
+pub(crate) const TOO_MANY_DESCRIPTORS: crate::Error = crate::Error::Nonsense { what: "number of descriptors" };
 /// How long without a call until the thread leads again.
 const QUIET: Duration = Duration::from_millis(1);
 
@@ -40,6 +42,8 @@ pub(crate) enum Failure {
     Gone,
     /// The server replied with this errno.
     Refused(Errno),
+    /// The server's reply has more descriptors than any.
+    Descriptors,
 }
 
 /// The reply to a command.
@@ -87,7 +91,7 @@ struct State {
 struct Waiting {
     id: u16,
     command: Command,
-    reply: Option<std::result::Result<Reply, Errno>>,
+    reply: Option<std::result::Result<Reply, Failure>>,
 }
 
 impl Connection {
@@ -222,7 +226,7 @@ impl Connection {
             if let Some(waiting) = state.waiting.iter_mut().find(|waiting| waiting.id == id)
                 && let Some(reply) = waiting.reply.take()
             {
-                return reply.map_err(Failure::Refused);
+                return reply;
             }
             if state.is_over {
                 return Err(Failure::Gone);
@@ -301,9 +305,9 @@ impl Connection {
                     return;
                 };
                 waiting.reply = Some(match (header.failed(), descriptors.all()) {
-                    (Some(errno), _) => Err(errno),
+                    (Some(errno), _) => Err(Failure::Refused(errno)),
                     (None, Some(descriptors)) => Ok(Reply { body: reader.body().to_vec(), descriptors }),
-                    (None, None) => Err(Errno::EMFILE),
+                    (None, None) => Err(Failure::Descriptors),
                 });
                 // The reply may be for a thread that does not lead. A single caller leads itself, or is notified when the
                 // thread stops leading.
@@ -377,13 +381,9 @@ pub(crate) fn unless_gone<T>(result: std::result::Result<T, Failure>, what: &'st
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Failure::Gone) => Ok(None),
-        Err(Failure::Refused(errno)) => Err(refused(what, errno)),
+        Err(Failure::Refused(errno)) => Err(crate::Error::Refused { what, source: errno.into() }),
+        Err(Failure::Descriptors) => Err(TOO_MANY_DESCRIPTORS),
     }
-}
-
-/// Returns a refusal as an error.
-pub(crate) fn refused(what: &'static str, errno: Errno) -> crate::Error {
-    crate::Error::Refused { what, source: errno.into() }
 }
 
 #[cfg(test)]

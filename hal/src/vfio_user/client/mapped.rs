@@ -3,6 +3,7 @@
 //! A server may end at any time, and its mapped memory would keep its last contents. So the mapping is then replaced by a
 //! mapping of an empty file: every access raises SIGBUS, whose handler makes it read all-ones, as for a removed function.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -80,7 +81,8 @@ pub(crate) fn mappable(descriptor: Received) -> Option<OwnedFd> {
     (fstatfs(&descriptor).ok()?.filesystem_type() == TMPFS_MAGIC).then_some(descriptor)
 }
 
-/// Maps the `areas` of a region. Leaves out areas beyond the number that the handler of SIGBUS can watch.
+/// Maps the `areas` of a region. Leaves out areas beyond the number that the handler of SIGBUS can watch, and those that may not be
+/// written.
 pub(crate) fn map(
     descriptor: &OwnedFd,
     info: &RegionInfo,
@@ -106,7 +108,11 @@ pub(crate) fn map(
         }
         let bytes = usize::try_from(area.size).map_err(|_| wrong())?;
         let failed = |source| Error::Memory { what: "a mapped BAR", bytes: area.size, source };
-        let map = MmapOptions::new().offset(at).len(bytes).map_raw(descriptor).map_err(failed)?;
+        let map = match MmapOptions::new().offset(at).len(bytes).map_raw(descriptor) {
+            // A descriptor that is only for reading, or a seal against writing. Messages reach the area.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => continue,
+            map => map.map_err(failed)?,
+        };
         map.advise(Advice::DontFork).map_err(failed)?;
         let start = map.as_mut_ptr();
         let Some(watch) = sigbus::watch(start, bytes, removal) else { continue };
@@ -190,6 +196,24 @@ mod tests {
             (u64::MAX, u64::MAX, vec![area(2, 2)]),
         ] {
             assert!(matches!(of(offset, size, &areas), Err(Error::Nonsense { .. })), "{offset:#x} {size:#x} {areas:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_may_not_be_written_is_not_mapped() {
+        let shrink = SealFlag::F_SEAL_SHRINK;
+        let only_read = memory("test", 1, shrink);
+        let path = format!("/proc/self/fd/{}", only_read.as_raw_fd());
+        let only_read = fs::File::open(path).unwrap().into();
+        let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size: PAGE, offset: 0 };
+        for (file, pieces) in [
+            (memory("test", 1, shrink), 1),
+            (memory("test", 1, shrink.union(SealFlag::F_SEAL_WRITE)), 0),
+            (memory("test", 1, shrink.union(SealFlag::F_SEAL_FUTURE_WRITE)), 0),
+            (only_read, 0),
+        ] {
+            let mapped = map(&file, &info, &[Area { offset: 0, size: PAGE }], &Arc::new(Removal::default()));
+            assert_eq!(mapped.unwrap().len(), pieces);
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::connection::{Connection, Failure};
+use nix::errno::Errno;
+
+use super::connection::{Connection, Failure, TOO_MANY_DESCRIPTORS};
 use super::waits::Slowness;
 use crate::memory::backend::{DomainBackend, Mapping};
 use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
@@ -55,15 +57,17 @@ impl DomainBackend for Maps {
         for index in 0..state.connections.len() {
             let (connection, share) = &state.connections[index];
             let Some(connection) = connection.upgrade() else { continue };
-            if let Err(Failure::Refused(errno)) = map_at(&connection, &mapping, *share) {
-                for (connection, _) in &state.connections[..index] {
-                    if let Some(connection) = connection.upgrade() {
-                        let _ = unmap_at(&connection, iova, bytes);
-                    }
+            let failure = match map_at(&connection, &mapping, *share) {
+                Ok(()) | Err(Failure::Gone) => continue,
+                Err(failure) => failure,
+            };
+            for (connection, _) in &state.connections[..index] {
+                if let Some(connection) = connection.upgrade() {
+                    let _ = unmap_at(&connection, iova, bytes);
                 }
-                self.memory.unmap(iova);
-                return Err(Error::DmaMap { iova, bytes, source: errno.into() });
             }
+            self.memory.unmap(iova);
+            return Err(not_mapped(&mapping, failure));
         }
         state.mappings.push(mapping);
         Ok(())
@@ -77,10 +81,11 @@ impl DomainBackend for Maps {
         let removed = removed.map(|at| state.mappings.swap_remove(at));
         let mut failed = None;
         for (connection, _) in &state.connections {
-            if let Some(connection) = connection.upgrade()
-                && let Err(Failure::Refused(errno)) = unmap_at(&connection, iova, bytes)
-            {
-                failed = Some(errno);
+            let Some(connection) = connection.upgrade() else { continue };
+            match unmap_at(&connection, iova, bytes) {
+                Ok(()) | Err(Failure::Gone) => {}
+                Err(Failure::Refused(errno)) => failed = Some(errno),
+                Err(Failure::Descriptors) => failed = Some(Errno::EBADMSG),
             }
         }
         drop(state);
@@ -94,13 +99,7 @@ impl Maps {
     pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
         let mut state = self.state();
         for mapping in &state.mappings {
-            match map_at(connection, mapping, share) {
-                Ok(()) => {}
-                Err(Failure::Gone) => return Err(Error::Removed),
-                Err(Failure::Refused(errno)) => {
-                    return Err(Error::DmaMap { iova: mapping.iova, bytes: mapping.bytes, source: errno.into() });
-                }
-            }
+            map_at(connection, mapping, share).map_err(|failure| not_mapped(mapping, failure))?;
         }
         state.connections.push((Arc::downgrade(connection), share));
         Ok(())
@@ -118,6 +117,15 @@ impl Maps {
     }
 }
 
+/// Returns the error of a server that has not mapped.
+fn not_mapped(mapping: &Mapping, failure: Failure) -> Error {
+    match failure {
+        Failure::Gone => Error::Removed,
+        Failure::Refused(errno) => Error::DmaMap { iova: mapping.iova, bytes: mapping.bytes, source: errno.into() },
+        Failure::Descriptors => TOO_MANY_DESCRIPTORS,
+    }
+}
+
 fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::result::Result<(), Failure> {
     let readable = if mapping.direction.lets_devices_read() { DmaMap::READABLE } else { 0 };
     let writeable = if mapping.direction.lets_devices_write() { DmaMap::WRITEABLE } else { 0 };
@@ -131,4 +139,87 @@ fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::resul
 fn unmap_at(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
     let unmap = DmaUnmap { argsz: DmaUnmap::BYTES as u32, flags: 0, address: iova.0, size: bytes };
     connection.call(Command::DmaUnmap, [&unmap.encode(), &[]], &[]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Direction;
+    use crate::memory::region::{Region, page_size};
+    use crate::vfio_user::client::waits::Waits;
+    use crate::vfio_user::wire::header::{HEADER_BYTES, Header};
+    use nix::sys::memfd::MFdFlags;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    const AT: u64 = 0x10_0000;
+
+    /// What a server was told of the range at [`AT`]: whether to map it, or else to unmap it.
+    type Told = Arc<Mutex<Vec<bool>>>;
+
+    /// Connects to a server, which does what it is told, or refuses to map.
+    fn connect(refuses: bool) -> (Arc<Connection>, Told) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let told = Told::default();
+        let notes = Arc::clone(&told);
+        thread::spawn(move || {
+            let mut head = [0; HEADER_BYTES];
+            while theirs.read_exact(&mut head).is_ok() {
+                let header = Header::decode(&head);
+                let mut body = vec![0; header.size as usize - HEADER_BYTES];
+                theirs.read_exact(&mut body).unwrap();
+                let is_map = header.command == Command::DmaMap as u16;
+                let address = if is_map { &body[16..24] } else { &body[8..16] };
+                assert_eq!(u64::from_ne_bytes(address.try_into().unwrap()), AT);
+                notes.lock().unwrap().push(is_map);
+                let reply = if refuses && is_map { header.failure(Errno::ENOSPC) } else { header.reply(0) };
+                theirs.write_all(&reply.encode()).unwrap();
+            }
+        });
+        let waits = Waits::new(Arc::default(), Duration::from_secs(60), Instant::now());
+        (Connection::new(ours, Arc::default(), waits).unwrap(), told)
+    }
+
+    fn told(of: &Told) -> Vec<bool> {
+        of.lock().unwrap().clone()
+    }
+
+    fn mapping() -> Mapping {
+        let region = Region::new("test", "test", page_size(), MFdFlags::empty()).unwrap();
+        let direction = Direction::Both;
+        Mapping { iova: Iova(AT), bytes: page_size() as u64, direction, region: Arc::new(region) }
+    }
+
+    #[test]
+    fn what_one_server_refuses_is_mapped_at_none() {
+        let maps = Maps::default();
+        let servers = [false, true, false].map(connect);
+        servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
+        let error = maps.map(mapping(), 8).unwrap_err();
+        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }), "{error:?}");
+        let each = servers.each_ref().map(|(_, of)| told(of));
+        assert_eq!(each, [vec![true, false], vec![true], vec![]], "the first unmaps it, the third is not asked");
+        assert!(maps.memory.check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
+        let (late, of_late) = connect(false);
+        maps.attach(&late, false).unwrap();
+        assert!(told(&of_late).is_empty());
+        servers.iter().for_each(|(connection, _)| connection.end());
+        late.end();
+    }
+
+    #[test]
+    fn a_server_that_was_detached_is_told_nothing() {
+        let maps = Maps::default();
+        let [(left, of_left), (other, of_other)] = [false, false].map(connect);
+        maps.attach(&left, false).unwrap();
+        maps.attach(&other, false).unwrap();
+        maps.detach(&left);
+        maps.map(mapping(), 8).unwrap();
+        maps.unmap(Iova(AT), page_size() as u64).unwrap();
+        assert_eq!((told(&of_left), told(&of_other)), (vec![], vec![true, false]));
+        left.end();
+        other.end();
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::connection::{Connection, Failure, Reply, refused, unless_gone};
+use super::connection::{Connection, Failure, Reply, unless_gone};
 use super::mapped;
 use super::maps::Maps;
 use super::options::Options;
@@ -54,14 +54,13 @@ impl Remote {
     pub(super) fn agree(&mut self, path: &Path) -> Result<()> {
         let offer = capabilities::offer();
         let proposed = Version { major: Version::MAJOR, minor: Version::MINOR, data: &offer }.encode();
-        let reply = match self.connection.call(Command::Version, [&proposed, &[]], &[]) {
-            Ok(reply) => reply,
-            Err(Failure::Gone) => {
-                let source = io::Error::from(io::ErrorKind::ConnectionAborted);
-                return Err(Error::Socket { action: "connect to", path: path.to_owned(), source });
-            }
-            Err(Failure::Refused(Errno::EBUSY)) => return Err(Error::Busy { path: path.to_owned() }),
-            Err(Failure::Refused(errno)) => return Err(refused("agree on a version for", errno)),
+        let replied = self.connection.call(Command::Version, [&proposed, &[]], &[]);
+        if matches!(replied, Err(Failure::Refused(Errno::EBUSY))) {
+            return Err(Error::Busy { path: path.to_owned() });
+        }
+        let Some(reply) = unless_gone(replied, "agree on a version for")? else {
+            let source = io::Error::from(io::ErrorKind::ConnectionAborted);
+            return Err(Error::Socket { action: "connect to", path: path.to_owned(), source });
         };
         let agreed = Version::decode(&reply.body).ok_or(nonsense("version"))?;
         if agreed.major != Version::MAJOR || agreed.minor > Version::MINOR {

@@ -51,15 +51,17 @@ impl Drop for SocketPath {
 
 /// Creates a listening socket. Replaces a stale socket; any other file is an error.
 pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    check_path(&std::path::absolute(parent)?)?;
+    let absolute = std::path::absolute(path)?;
+    let parent = absolute.parent().unwrap_or(&absolute);
+    check_path(parent)?;
     // So that of two servers that find the same stale socket, one is first.
     let directory = fs::File::open(parent)?;
     let _lock = lock(directory, LOCKED)?;
-    let address = UnixAddr::new(path)?;
+    // The kernel shows a socket by the path that it was bound to, in `/proc/net/unix`. That takes at most 107 bytes.
+    let (path, address) = match UnixAddr::new(&absolute) {
+        Ok(address) => (&*absolute, address),
+        Err(_) => (path, UnixAddr::new(path)?),
+    };
     let flags = SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     // `bind` creates the file with the mode of the socket, less the umask: other users can connect at no time.

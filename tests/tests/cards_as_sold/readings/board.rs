@@ -1,9 +1,13 @@
 //! The board controller of a D5005: sensors by number, typed from Linux' `intel-m10-bmc-hwmon.c`, and what may go wrong with the
 //! serial link.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use fpga_driver::dfl::Control;
-use fpga_driver::readings::{Readings, Unit, Value};
-use fpga_hal::{BarIndex, Domain, Function, in_process};
+use fpga_driver::readings::{Error, Readings, Unit, Value};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, InterruptPort, Layout, ResetKind};
+use fpga_hal::{BarIndex, Domain, Endpoint, Function, in_process};
 use fpga_mock::dfl::{BoardFault, D5005};
 use fpga_mock::{Fabric, Profile, Shell};
 
@@ -141,6 +145,76 @@ fn a_controller_that_fails_is_told_and_works_afterwards() {
         card.fail_board(BoardFault::None);
         let readings = Readings::of(&function).unwrap();
         assert!(readings.failures.is_empty(), "after {fault:?}: {:?}", readings.failures);
+    }
+}
+
+/// A function that is gone after a number of reads.
+struct Vanishing {
+    endpoint: Arc<dyn Endpoint>,
+    reads_left: AtomicU64,
+}
+
+impl Vanishing {
+    /// Counts a read. Returns whether the function is still there.
+    fn answers(&self) -> bool {
+        self.reads_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Endpoint for Vanishing {
+    fn layout(&self) -> Layout {
+        self.endpoint.layout()
+    }
+
+    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
+        self.endpoint.attach(dma, interrupts);
+    }
+
+    fn config_read(&self, offset: u16, data: &mut [u8]) {
+        if self.answers() { self.endpoint.config_read(offset, data) } else { data.fill(0xff) }
+    }
+
+    fn config_write(&self, offset: u16, data: &[u8]) {
+        self.endpoint.config_write(offset, data);
+    }
+
+    fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+        if self.answers() { self.endpoint.bar_read(bar, offset, data) } else { data.fill(0xff) }
+    }
+
+    fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
+        self.endpoint.bar_write(bar, offset, data);
+    }
+
+    fn reset(&self, kind: ResetKind) {
+        self.endpoint.reset(kind);
+    }
+
+    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
+        self.endpoint.dma_complete(tag, result);
+    }
+}
+
+#[test]
+fn a_card_that_vanishes_while_it_is_read_is_gone() {
+    // Returns how many reads were left as well.
+    let read = |reads: u64| {
+        let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) }).unwrap();
+        let endpoint = D5005::new(&fabric, 0).control();
+        let card = Arc::new(Vanishing { endpoint, reads_left: AtomicU64::new(u64::MAX) });
+        let function = in_process::attach(card.clone(), &Domain::in_process(), "control of card 0").unwrap();
+        card.reads_left.store(reads, Ordering::Relaxed);
+        (Readings::of(&function), card.reads_left.load(Ordering::Relaxed))
+    };
+    let (readings, left) = read(u64::MAX);
+    assert!(readings.unwrap().failures.is_empty());
+    let all = u64::MAX - left;
+    // Each register of the controller takes dozens of reads.
+    assert!(all > 1024 + 35 * 12, "{all} reads");
+    for reads in (0..all).step_by(all as usize / 40) {
+        let (readings, _) = read(reads);
+        let gone = matches!(readings, Err(Error::Card(fpga_driver::Error::Removed { .. })));
+        assert!(gone, "after {reads} of {all} reads: {readings:?}");
     }
 }
 
