@@ -58,9 +58,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let source = Source::open(&arguments.program.file, arguments.program.root.as_deref())?;
     let cli::Program { ranks, allow_raw_host: raw_host, .. } = arguments.program;
     let mut options = Options { ranks, raw_host, ..Options::default() };
-    // Verification depends on the cards: memory, tables, communicators.
-    let is_needed = cli.cards.is_some() || arguments.expect.is_some();
-    let named = is_needed.then(|| Cards::selected(cli)).transpose()?;
+    // Verification depends on the cards: memory, tables, communicators. Cards that nobody names are not opened.
+    let named = cli.cards.is_some().then(|| Cards::selected(cli)).transpose()?;
     options.ranks = options.ranks.or(named.as_ref().map(|cards| cards.nodes().len() as u32));
     let loaded = Loaded::Source(Box::new(source.assemble(&options)?));
     let cards = named.map_or_else(|| mock_fabric_for(loaded.assembly().ranks), |cards| Ok(Some(cards)))?;
@@ -68,6 +67,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
         // Only resident programs have loops and launch arguments.
         let is_resident = loaded.assembly().programs.iter().any(|one| one.instructions.iter().any(needs_resident));
         verify_programs(&loaded, cards, arguments.expect.as_ref(), is_resident)?;
+    } else if arguments.expect.is_some() {
+        let ranks = loaded.assembly().ranks;
+        let message = format!("--expect: no mock fabric for ranks = {ranks}; select cards with --cards");
+        return Err(Failure::refused(message));
     }
     let verified_for = cards.as_ref().map(|cards| cards.selector.as_str());
     let expected = arguments.expect.as_ref().map(|expected| expected.collective().name());

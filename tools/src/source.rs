@@ -156,7 +156,25 @@ impl From<Errors> for Failure {
     fn from(errors: Errors) -> Self {
         let count = errors.errors.len() + errors.more;
         let plural = if count == 1 { "error" } else { "errors" };
+        let at_least = if errors.is_partial { "at least " } else { "" };
         let shown = if errors.more > 0 { format!(", {} shown", errors.errors.len()) } else { String::new() };
-        Failure::refused(format!("the program has {count} {plural}{shown}")).at_locations(errors.errors)
+        Failure::refused(format!("the program has {at_least}{count} {plural}{shown}")).at_locations(errors.errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_as_far_as_they_were_searched() {
+        let message = |lines: usize| {
+            let (text, options) = ("foo\n".repeat(lines), Options { ranks: Some(2), ..Options::default() });
+            let errors = asm::assemble("a.seq", &text, &mut |_: &str| Err(String::new()), &options).unwrap_err();
+            Failure::from(errors).message().to_owned()
+        };
+        assert_eq!(message(1), "the program has 1 error");
+        assert_eq!(message(30), "the program has 30 errors, 20 shown");
+        assert_eq!(message(3000), "the program has at least 1000 errors, 20 shown");
     }
 }

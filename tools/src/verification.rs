@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use cmdseq::AddressSpace;
 use cmdseq::asm::{Assembly, RankProgram};
 use cmdseq::instruction::ARGUMENTS;
 use cmdseq::meaning::{expect, expect_resident};
 use cmdseq::plan::{Communicator, Program, ProgramSet};
 use cmdseq::verify::{verify, verify_resident};
+use cmdseq::{AddressSpace, Instruction, Reason, Refusal};
 
 use crate::cards::{Cards, wrong_number};
 use crate::exit::{Failure, Result};
@@ -43,9 +43,24 @@ fn program(one: &RankProgram) -> Result<Program> {
     Ok(Program { instructions, tables: one.tables.clone(), ..Program::default() })
 }
 
+/// Refuses stored programs that name host memory, which is bound to queued instructions only.
+fn check_no_host_memory(set: &ProgramSet) -> std::result::Result<(), Refusal> {
+    let names_host = |one: &Instruction| [one.source, one.destination].iter().any(|it| it.space == AddressSpace::Host);
+    for (rank, program) in (0..).zip(&set.programs) {
+        if let Some(index) = program.instructions.iter().position(names_host) {
+            let operation = program.instructions[index].operation;
+            let cause = format!(
+                "{operation}: a resident program names no host memory; use card buffers, with --load and --dump"
+            );
+            return Err(Refusal { rank: Some(rank), instruction: Some(index), reason: Reason::Stored, cause });
+        }
+    }
+    Ok(())
+}
+
 /// Verifies programs: refuses instructions that a card would refuse or never complete, and programs that do not compute
 /// `expected`; errors contain the source line. Returns the programs, with placeholder addresses of host buffers. Programs with
-/// `resident` are stored on the cards and launched without arguments.
+/// `resident` are stored on the cards and launched without arguments, and name no host memory.
 pub(crate) fn verify_programs(
     loaded: &Loaded,
     cards: &Cards,
@@ -66,6 +81,7 @@ pub(crate) fn verify_programs(
         (None, true) => verify_resident(&set, &arguments, capabilities),
         (None, false) => verify(&set, capabilities),
     };
+    let checked = checked.and_then(|()| if resident { check_no_host_memory(&set) } else { Ok(()) });
     checked.map_err(|refusal| {
         let place = refusal.rank.zip(refusal.instruction);
         let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));

@@ -51,17 +51,18 @@ const BEFORE: usize = 60;
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        // The content of a file must not control the terminal.
+        let safe = |text: &str| -> String { text.chars().map(printable).collect() };
+        write!(f, "{}:{}:{}: ", safe(&self.file), self.line, self.column)?;
         if let Some(rank) = self.rank {
             write!(f, "on rank {rank}: ")?;
         }
-        writeln!(f, "{}", self.message)?;
+        writeln!(f, "{}", safe(&self.message))?;
         let number = self.line.to_string();
         let margin = number.len();
         let column = (self.column as usize).saturating_sub(1);
         let skip = if self.source.chars().nth(SHOWN).is_some() { column.saturating_sub(BEFORE) } else { 0 };
         let is_tab = |c: char| if c == '\t' { '\t' } else { ' ' };
-        // The content of a file must not control the terminal.
         let shown: String = self.source.chars().skip(skip).take(SHOWN).map(printable).collect();
         let indent: String = shown.chars().take(column - skip).map(is_tab).collect();
         let room = SHOWN.saturating_sub(column - skip).max(1);
@@ -71,17 +72,24 @@ impl fmt::Display for Diagnostic {
     }
 }
 
+/// Replaces characters that control the terminal, or change the order in which it shows others.
 fn printable(c: char) -> char {
-    if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }
+    let is_order = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() && c != '\t' || is_order { char::REPLACEMENT_CHARACTER } else { c }
 }
+
+/// Findings after which parsing, or the evaluation of ranks, stops: a file or loop may be wrong in every line or round.
+pub(super) const FINDINGS_MAX: usize = 1000;
 
 /// The errors of a source, by place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
     /// The first ones.
     pub errors: Vec<Diagnostic>,
-    /// Number of errors beyond these.
+    /// Number of errors found beyond these.
     pub more: usize,
+    /// Whether the search ended early, so that there may be errors that were not found.
+    pub is_partial: bool,
 }
 
 impl std::error::Error for Errors {}
@@ -94,9 +102,10 @@ impl fmt::Display for Errors {
             }
             error.fmt(f)?;
         }
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
+        match (self.more, self.is_partial) {
+            (0, _) => Ok(()),
+            (more, false) => write!(f, "\nand {more} more"),
+            (more, true) => write!(f, "\nand at least {more} more"),
         }
     }
 }
@@ -161,7 +170,7 @@ impl Files {
             finding.message += &finding.unknown.as_ref().map_or_else(String::new, |it| hint(finding.span, it));
             self.diagnostic(finding)
         };
-        Errors { errors: findings.into_iter().map(hinted).collect(), more }
+        Errors { errors: findings.into_iter().map(hinted).collect(), more, is_partial: false }
     }
 
     /// Converts findings that are not about undefined names.
@@ -243,5 +252,10 @@ mod tests {
         let shown = place.to_string();
         assert!(!shown.contains('\u{1b}'));
         assert!(shown.lines().all(|line| line.chars().count() < 160), "{shown}");
+        let message = "a\u{1b}]0;b\u{7}\r\nc\u{202e}d\u{2066}e".to_owned();
+        let place = Diagnostic { file: "f\u{1b}[2J\n".into(), message, width: 1, column: 1, ..place };
+        let shown = place.to_string();
+        let expected = "f\u{fffd}[2J\u{fffd}:1:1: a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}e";
+        assert_eq!(shown.lines().next(), Some(expected));
     }
 }

@@ -37,8 +37,8 @@ pub(super) fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The tokens of line `line` (from 1), up to its end or a comment.
-pub(super) fn line(text: &str, file: u32, line: u32) -> Result<Vec<Token>, Finding> {
+/// The tokens of line `line` (from 1), up to its end or a comment; those before the first error, if there is one.
+pub(super) fn line(text: &str, file: u32, line: u32) -> (Vec<Token>, Option<Finding>) {
     let characters: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -51,39 +51,43 @@ pub(super) fn line(text: &str, file: u32, line: u32) -> Result<Vec<Token>, Findi
             continue;
         }
         let start = at;
-        let span = |end: usize| Span { file, line, column: start as u32 + 1, width: (end - start) as u32 };
-        let run = |from: usize, belongs: fn(char) -> bool| {
-            from + characters[from..].iter().take_while(|c| belongs(**c)).count()
-        };
-        let kind = if is_name_start(c) {
-            at = run(at, is_name_part);
-            if at - start > NAME_MAX {
-                return Err(Finding::new(span(at), format!("name too long: at most {NAME_MAX} characters")));
-            }
-            Kind::Word(characters[start..at].iter().collect())
-        } else if c.is_ascii_digit() {
-            at = run(at, is_name_part);
-            let word: String = characters[start..at].iter().collect();
-            Kind::Number(number(&word).map_err(|message| Finding::new(span(at), message))?)
-        } else if c == '"' {
-            let length = characters[at + 1..].iter().take_while(|c| **c != '"').count();
-            at += length + 2;
-            if at > characters.len() {
-                return Err(Finding::new(span(characters.len()), "text without closing `\"`"));
-            }
-            Kind::Text(characters[start + 1..at - 1].iter().collect())
-        } else {
-            let fits = |sign: &&&str| sign.chars().enumerate().all(|(i, c)| characters.get(at + i) == Some(&c));
-            let Some(sign) = SIGNS.iter().find(fits) else {
-                let message = format!("unexpected {c:?} (a comment begins with `#`)");
-                return Err(Finding::new(span(at + 1), message));
-            };
-            at += sign.len();
-            Kind::Sign(sign)
-        };
-        tokens.push(Token { kind, span: span(at) });
+        let (kind, end) = token(&characters, start);
+        let span = Span { file, line, column: start as u32 + 1, width: (end - start) as u32 };
+        match kind {
+            Ok(kind) => tokens.push(Token { kind, span }),
+            Err(message) => return (tokens, Some(Finding::new(span, message))),
+        }
+        at = end;
     }
-    Ok(tokens)
+    (tokens, None)
+}
+
+/// The token at `start`, or why there is none, and the end of its characters.
+fn token(characters: &[char], start: usize) -> (Result<Kind, String>, usize) {
+    let c = characters[start];
+    let text = |from: usize, end: usize| -> String { characters[from..end].iter().collect() };
+    let name_end = || start + characters[start..].iter().take_while(|c| is_name_part(**c)).count();
+    if is_name_start(c) {
+        let end = name_end();
+        let is_short = end - start <= NAME_MAX;
+        let word = is_short.then(|| Kind::Word(text(start, end)));
+        return (word.ok_or_else(|| format!("name too long: at most {NAME_MAX} characters")), end);
+    }
+    if c.is_ascii_digit() {
+        let end = name_end();
+        return (number(&text(start, end)).map(Kind::Number), end);
+    }
+    if c == '"' {
+        return match characters[start + 1..].iter().position(|c| *c == '"') {
+            Some(length) => (Ok(Kind::Text(text(start + 1, start + 1 + length))), start + length + 2),
+            None => (Err("text without closing `\"`".to_owned()), characters.len()),
+        };
+    }
+    let fits = |sign: &&&str| sign.chars().enumerate().all(|(i, c)| characters.get(start + i) == Some(&c));
+    match SIGNS.iter().find(fits) {
+        Some(sign) => (Ok(Kind::Sign(sign)), start + sign.len()),
+        None => (Err(format!("unexpected {c:?} (a comment begins with `#`)")), start + 1),
+    }
 }
 
 /// A number of 64 bits: decimal with or without a unit, `0x` or `0b`, with `_` between digits.
@@ -125,11 +129,14 @@ mod tests {
 
     #[test]
     fn places_are_of_characters() {
-        let tokens = line("a\t<<\"ä\" .. b # c", 0, 7).unwrap();
+        let (tokens, error) = line("a\t<<\"ä\" .. b # c", 0, 7);
+        assert!(error.is_none());
         let places: Vec<_> = tokens.iter().map(|token| (token.span.column, token.span.width)).collect();
         assert_eq!(places, [(1, 1), (3, 2), (5, 3), (9, 2), (12, 1)]);
         assert_eq!(tokens[2].kind, Kind::Text("ä".into()));
-        assert_eq!(line("a \"b", 0, 1).unwrap_err().span.column, 3);
-        assert_eq!(line("a ä", 0, 1).unwrap_err().span.column, 3);
+        for text in ["a \"b", "a ä b"] {
+            let (tokens, error) = line(text, 0, 1);
+            assert_eq!((tokens.len(), error.map(|error| error.span.column)), (1, Some(3)));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, Errors, Finding, Span};
 use super::names::defined_names;
-use super::program::{Buffer, RankProgram};
+use super::program::{Binding, Buffer, RankProgram};
 use super::syntax::{Defined, ForText, RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
 use crate::instruction::{Side, takes_tables};
@@ -50,7 +50,7 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
     for (index, program) in assembly.programs.iter().enumerate() {
         let places = &parts.assembled.places[index];
         found.buffers(program, &parts.buffer_places[index]);
-        found.instructions(program, places, assembly.ranks);
+        found.instructions(program, places, &Ranges::new(program, &parts.on_card[index], assembly.ranks));
         let last = program.instructions.iter().rposition(is_one_sided);
         if let Some(last) = last
             && !program.instructions[last..].iter().any(meets_others)
@@ -155,10 +155,9 @@ impl Found {
         }
     }
 
-    fn instructions(&mut self, program: &RankProgram, places: &[Span], ranks: u32) {
+    fn instructions(&mut self, program: &RankProgram, places: &[Span], ranges: &Ranges<'_>) {
         let rank = Some(program.rank);
         let mut is_over = false;
-        let ranges = Ranges::new(program, ranks);
         for (index, (instruction, span)) in program.instructions.iter().zip(places).enumerate() {
             let fields = instruction.operation.fields();
             if std::mem::take(&mut is_over) {
@@ -190,24 +189,26 @@ impl Found {
                 );
             }
             for side in Side::ALL {
-                self.past_buffer(program, index, side, *span, &ranges);
+                self.past_buffer(program, index, side, *span, ranges);
             }
         }
     }
 
-    /// Warns if a side with block layout begins in a card buffer and ends outside of it.
+    /// Warns if a side begins in a card buffer and ends outside of it. Of a striped side, this is said of the first block alone:
+    /// where the others are depends on the card.
     fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranges: &Ranges<'_>) {
         let instruction = &program.instructions[index];
         let operand = side.operand(instruction);
         let Some(bytes) = ranges.held(instruction, side) else { return };
         // The end of a host buffer is checked as an error, not a warning.
         let is_elsewhere = operand.space == AddressSpace::Host;
-        if is_elsewhere || operand.layout == Layout::Striped || operand.argument.is_some() || bytes == 0 {
+        if is_elsewhere || operand.argument.is_some() {
             return;
         }
+        let bytes = if operand.layout == Layout::Striped { bytes.min(instruction.bytes) } else { bytes };
         let at = operand.address;
-        let Some(buffer) = ranges.roomiest(at) else { return };
-        let left = buffer.bytes - (at - buffer.address);
+        let Some(buffer) = ranges.named(index, side).or_else(|| ranges.roomiest(at)) else { return };
+        let left = (buffer.address + buffer.bytes).saturating_sub(at);
         if bytes > left {
             let what = side.name();
             let name = &buffer.name;
@@ -220,6 +221,8 @@ impl Found {
 /// An index of a rank's buffers and communicators.
 struct Ranges<'p> {
     program: &'p RankProgram,
+    /// The card buffers that operands name.
+    on_card: &'p [Binding],
     /// Card buffers by address, each replaced by the one up to it that ends last.
     buffers: Vec<(u64, &'p Buffer)>,
     /// Own rank and number of members, by id.
@@ -227,9 +230,9 @@ struct Ranges<'p> {
 }
 
 impl<'p> Ranges<'p> {
-    fn new(program: &'p RankProgram, ranks: u32) -> Self {
-        let on_card = program.buffers.iter().filter(|buffer| buffer.space == AddressSpace::Card);
-        let mut buffers: Vec<(u64, &Buffer)> = on_card.map(|buffer| (buffer.address, buffer)).collect();
+    fn new(program: &'p RankProgram, on_card: &'p [Binding], ranks: u32) -> Self {
+        let cards = program.buffers.iter().filter(|buffer| buffer.space == AddressSpace::Card);
+        let mut buffers: Vec<(u64, &Buffer)> = cards.map(|buffer| (buffer.address, buffer)).collect();
         buffers.sort_by_key(|(address, _)| *address);
         for at in 1..buffers.len() {
             let (last, here) = (buffers[at - 1].1, buffers[at].1);
@@ -243,7 +246,14 @@ impl<'p> Ranges<'p> {
         };
         let mut members: HashMap<_, _> = program.communicators.iter().filter_map(place).collect();
         members.insert(instruction::WORLD, (program.rank, ranks));
-        Ranges { program, buffers, members }
+        Ranges { program, on_card, buffers, members }
+    }
+
+    /// Returns the card buffer that an operand names.
+    fn named(&self, instruction: usize, side: Side) -> Option<&'p Buffer> {
+        let key = (u32::try_from(instruction).ok()?, side);
+        let index = self.on_card.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
+        self.program.buffers.get(self.on_card[index].buffer as usize)
     }
 
     /// Returns the card buffer with the byte at `address` that ends last.

@@ -52,7 +52,7 @@ pub use options::{Limits, Options};
 use program::Outside;
 pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram};
 
-use diagnostic::{Files, Finding, Span};
+use diagnostic::{FINDINGS_MAX, Files, Finding, Span};
 use evaluate::{Budget, Evaluator, Stop};
 use names::{defined_names, hint, used_names};
 use parser::Parser;
@@ -102,6 +102,8 @@ struct Parts {
     used: HashSet<String>,
     /// Places of each program's buffers.
     buffer_places: Vec<Vec<Span>>,
+    /// The card buffers that operands of each program name.
+    on_card: Vec<Vec<Binding>>,
     /// Branches that some rank took.
     taken: HashSet<Span>,
 }
@@ -116,9 +118,9 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     }
     let mut parser = Parser::new(sources, limits);
     let statements = parser.file(name, text.to_owned(), 0);
-    let Parser { files, findings, .. } = parser;
+    let Parser { files, findings, is_partial, .. } = parser;
     if !findings.is_empty() {
-        return Err(files.plain_errors(findings, limits.errors));
+        return Err(Errors { is_partial, ..files.plain_errors(findings, limits.errors) });
     }
     let ranks = match number_of_ranks(&statements, options) {
         Ok(ranks) => ranks,
@@ -129,12 +131,18 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     let mut budget = Budget::new(limits);
     let mut assembly = Assembly { ranks, programs: Vec::new() };
     let (mut places, mut buffer_places, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut on_card = Vec::new();
     let mut faults = Faults::default();
     let selected = match options.only {
         Some(rank) => rank..rank + 1,
         None => 0..ranks,
     };
     for rank in selected {
+        // With fewer findings, all ranks are evaluated, so that it is known which errors all of them have.
+        faults.is_partial |= faults.places.len() > limits.errors && faults.findings >= FINDINGS_MAX;
+        if faults.is_partial {
+            break;
+        }
         let mut labels = HashMap::new();
         if has_labels {
             // A first run finds the labels, whose places do not depend on their uses; the second run notes the findings.
@@ -144,7 +152,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
             labels = scout.labels;
         }
         let mut evaluator = Evaluator::new(options, &mut budget, rank, ranks).with_labels(labels);
-        let aborted = evaluator.block(&statements).is_err();
+        faults.is_partial = evaluator.block(&statements).is_err();
         taken.extend(evaluator.taken);
         if evaluator.findings.is_empty() {
             let places = &evaluator.places;
@@ -152,26 +160,33 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
             evaluator.findings = evaluator.program.outside().into_iter().filter_map(finding).collect();
         }
         faults.add(rank, evaluator.findings);
-        if aborted || faults.0.len() > limits.errors {
-            break;
-        }
-        if faults.0.is_empty() {
+        if faults.places.is_empty() {
             assembly.programs.push(evaluator.program);
             places.push(evaluator.places);
             buffer_places.push(evaluator.buffer_places);
+            on_card.push(evaluator.on_card);
         }
     }
-    if !faults.0.is_empty() {
-        let all = options.only.map_or(ranks, |_| 1);
+    if !faults.places.is_empty() {
         let defined = defined_names(&statements);
-        return Err(files.errors(faults.findings(all), limits.errors, |place, unknown| hint(&defined, place, unknown)));
+        let is_partial = faults.is_partial;
+        let errors = files.errors(faults.findings(), limits.errors, |place, unknown| hint(&defined, place, unknown));
+        return Err(Errors { is_partial, ..errors });
     }
-    Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, taken })
+    Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, on_card, taken })
 }
 
-/// Findings of all ranks: the first at each place, and on how many ranks it is the same.
+/// Findings of the evaluated ranks: the first at each place, and on how many ranks it is the same.
 #[derive(Default)]
-struct Faults(HashMap<Span, Fault>);
+struct Faults {
+    places: HashMap<Span, Fault>,
+    /// Evaluated ranks.
+    ranks: u32,
+    /// Findings of these ranks together.
+    findings: usize,
+    /// Whether evaluation ended early: a limit is reached, or there are many findings.
+    is_partial: bool,
+}
 
 /// The first finding at one place.
 struct Fault {
@@ -183,11 +198,13 @@ struct Fault {
 
 impl Faults {
     fn add(&mut self, rank: u32, findings: Vec<Finding>) {
+        self.ranks += 1;
+        self.findings += findings.len();
         // In a loop one place may be wrong in many rounds.
         let mut here = HashSet::new();
         for found in findings {
             let is_first = here.insert(found.span);
-            match self.0.entry(found.span) {
+            match self.places.entry(found.span) {
                 Entry::Vacant(place) => {
                     place.insert(Fault { finding: Finding { rank: Some(rank), ..found }, count: 1 });
                 }
@@ -199,9 +216,11 @@ impl Faults {
         }
     }
 
-    fn findings(self, ranks: u32) -> Vec<Finding> {
-        let of_some = |Fault { finding, count }| Finding { rank: finding.rank.filter(|_| count < ranks), ..finding };
-        self.0.into_values().map(of_some).collect()
+    /// Returns the findings, with the rank if not all evaluated ranks have it.
+    fn findings(self) -> Vec<Finding> {
+        let of_some =
+            |Fault { finding, count }| Finding { rank: finding.rank.filter(|_| count < self.ranks), ..finding };
+        self.places.into_values().map(of_some).collect()
     }
 }
 

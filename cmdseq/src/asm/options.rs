@@ -21,7 +21,7 @@ pub struct Limits {
     pub buffers: u64,
     /// Members of communicators and blocks of tables, of all ranks together.
     pub entries: u64,
-    /// Errors that are reported; the others are counted.
+    /// Errors that are reported; the others are counted, up to 1000 ([`is_partial`](super::Errors::is_partial)).
     pub errors: usize,
     /// Warnings that are reported; the others are counted.
     pub warnings: usize,

@@ -1,7 +1,7 @@
 //! Tokens to statements: one statement a line, blocks closed by `end`.
 
 use super::cursor::{Cursor, DEPTH_MAX, Result};
-use super::diagnostic::{Files, Finding, Span, did_you_mean};
+use super::diagnostic::{FINDINGS_MAX, Files, Finding, Span, did_you_mean};
 use super::fields::{self, TAG};
 use super::include::{Sources, resolve};
 use super::keywords::STATEMENTS;
@@ -17,6 +17,8 @@ pub(super) struct Parser<'a> {
     limits: &'a Limits,
     pub(super) files: Files,
     pub(super) findings: Vec<Finding>,
+    /// Whether parsing ended early, after many errors.
+    pub(super) is_partial: bool,
     bytes: usize,
     /// Files being parsed, the outermost first.
     chain: Vec<String>,
@@ -27,11 +29,17 @@ enum Open {
     For(Option<Box<RoundText>>, Span),
     Repeat(Option<Box<RepeatHead>>, Span),
     If(Vec<Arm>, Option<Expression>, Span),
+    /// Any block nested too deeply, by its first word.
+    TooDeep(String, Span),
 }
+
+/// Words that open, continue or close a block.
+const BLOCKS: [&str; 5] = ["for", "repeat", "if", "else", "end"];
 
 impl<'a> Parser<'a> {
     pub(super) fn new(sources: &'a mut dyn Sources, limits: &'a Limits) -> Self {
-        Parser { sources, limits, files: Files::default(), findings: Vec::new(), bytes: 0, chain: Vec::new() }
+        let (files, findings, chain) = (Files::default(), Vec::new(), Vec::new());
+        Parser { sources, limits, files, findings, is_partial: false, bytes: 0, chain }
     }
 
     /// Parses a file within `depth` blocks and files.
@@ -49,14 +57,23 @@ impl<'a> Parser<'a> {
         let mut bodies: Vec<Vec<Statement>> = vec![Vec::new()];
         let mut open: Vec<Open> = Vec::new();
         for (number, text) in (1..).zip(text.lines()) {
-            // After so many errors, further ones add nothing.
-            if self.findings.len() > self.limits.errors {
+            if self.findings.len() >= FINDINGS_MAX {
+                self.is_partial = true;
                 open.clear();
                 break;
             }
-            let outcome =
-                lexer::line(text, file, number).and_then(|tokens| self.line(&tokens, &mut bodies, &mut open, depth));
-            self.findings.extend(outcome.err());
+            let (tokens, error) = lexer::line(text, file, number);
+            let error = match error {
+                None => self.line(&tokens, &mut bodies, &mut open, depth).err(),
+                Some(error) => {
+                    // A block with a wrong head is one all the same: its `end` is no further error.
+                    if first_word(&tokens).is_some_and(|word| BLOCKS.contains(&word)) {
+                        let _ = self.line(&tokens, &mut bodies, &mut open, depth);
+                    }
+                    Some(error)
+                }
+            };
+            self.findings.extend(error);
         }
         self.files.0[file as usize].1 = text;
         for block in &open {
@@ -64,6 +81,7 @@ impl<'a> Parser<'a> {
                 Open::For(_, span) => ("for", *span),
                 Open::Repeat(_, span) => ("repeat", *span),
                 Open::If(_, _, span) => ("if", *span),
+                Open::TooDeep(word, span) => (word.as_str(), *span),
             };
             self.findings.push(Finding::new(span, format!("`{what}` without `end`")));
         }
@@ -78,14 +96,12 @@ impl<'a> Parser<'a> {
         depth: usize,
     ) -> Result<()> {
         let mut cursor = Cursor::new(tokens);
-        if let [Token { kind: Kind::Word(_), .. }, Token { kind: Kind::Sign(":"), .. }, ..] = tokens {
-            let name = cursor.name("a label")?;
-            cursor.next();
-            if open.iter().any(|block| matches!(block, Open::For(..))) {
-                let message = "a label in a `for` would label several instructions: move it out of the loop";
-                return Err(Finding::new(name.span, message));
+        if is_labelled(tokens) {
+            // After a wrong label, the statement counts all the same: it may open a block.
+            match label(&mut cursor, open) {
+                Ok(name) => push(bodies, Statement::Label(name)),
+                Err(finding) => self.findings.push(finding),
             }
-            push(bodies, Statement::Label(name));
         }
         let Some(first) = cursor.peek() else { return Ok(()) };
         let span = first.span;
@@ -94,8 +110,11 @@ impl<'a> Parser<'a> {
         };
         let opens = matches!(word.as_str(), "for" | "repeat" | "if");
         if opens && open.len() + depth >= DEPTH_MAX {
-            // Its `end` closes another block: one more error.
-            return Err(Finding::new(span, format!("blocks nested too deeply: at most {DEPTH_MAX} levels")));
+            let is_noted = matches!(open.last(), Some(Open::TooDeep(..)));
+            bodies.push(Vec::new());
+            open.push(Open::TooDeep(word.clone(), span));
+            let message = format!("blocks nested too deeply: at most {DEPTH_MAX} levels");
+            return if is_noted { Ok(()) } else { Err(Finding::new(span, message)) };
         }
         cursor.next();
         match word.as_str() {
@@ -122,8 +141,8 @@ impl<'a> Parser<'a> {
             }
             "else" => self.otherwise(&mut cursor, span, bodies, open),
             "end" => {
-                cursor.finish()?;
-                close(span, bodies, open)
+                close(span, bodies, open)?;
+                cursor.finish()
             }
             "include" => {
                 let statements = self.include(&mut cursor, span, depth + open.len())?;
@@ -151,8 +170,10 @@ impl<'a> Parser<'a> {
         bodies: &mut Vec<Vec<Statement>>,
         open: &mut [Open],
     ) -> Result<()> {
-        let Some(Open::If(arms, condition, start)) = open.last_mut() else {
-            return Err(Finding::new(span, "`else` without `if`"));
+        let (arms, condition, start) = match open.last_mut() {
+            Some(Open::If(arms, condition, start)) => (arms, condition, start),
+            Some(Open::TooDeep(word, _)) if word == "if" => return Ok(()),
+            _ => return Err(Finding::new(span, "`else` without `if`")),
         };
         let body = std::mem::take(last(bodies));
         if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
@@ -206,6 +227,30 @@ fn split<T>(outcome: Result<T>) -> (Option<T>, Option<Finding>) {
     }
 }
 
+/// Whether the line begins with a label.
+fn is_labelled(tokens: &[Token]) -> bool {
+    matches!(tokens, [Token { kind: Kind::Word(_), .. }, Token { kind: Kind::Sign(":"), .. }, ..])
+}
+
+/// Returns the first word of the statement of a line.
+fn first_word(tokens: &[Token]) -> Option<&str> {
+    match tokens.get(if is_labelled(tokens) { 2 } else { 0 })? {
+        Token { kind: Kind::Word(word), .. } => Some(word),
+        _ => None,
+    }
+}
+
+fn label(cursor: &mut Cursor<'_>, open: &[Open]) -> Result<Name> {
+    let name = cursor.name("a label");
+    cursor.next();
+    let name = name?;
+    if open.iter().any(|block| matches!(block, Open::For(..))) {
+        let message = "a label in a `for` would label several instructions: move it out of the loop";
+        return Err(Finding::new(name.span, message));
+    }
+    Ok(name)
+}
+
 /// The innermost open block; there always is one.
 fn last(bodies: &mut Vec<Vec<Statement>>) -> &mut Vec<Statement> {
     if bodies.is_empty() {
@@ -228,7 +273,7 @@ fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> 
         }
         Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head: *head, body })),
         // The error in its head is reported.
-        Open::For(None, _) | Open::Repeat(None, _) => {}
+        Open::For(None, _) | Open::Repeat(None, _) | Open::TooDeep(..) => {}
         Open::If(mut arms, condition, span) => {
             arms.push(Arm { condition, span, body });
             push(bodies, Statement::If(arms));

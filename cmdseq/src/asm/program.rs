@@ -13,12 +13,12 @@ use crate::{AddressSpace, Flags, Instruction, Layout, Operation};
 /// Largest number of ranks: a rank has 16 bits.
 pub const RANKS_MAX: u32 = 1 << 16;
 
-/// The programs of some or all ranks.
+/// The programs of all ranks, or that of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
     /// Number of ranks, 1 to [`RANKS_MAX`].
     pub ranks: u32,
-    /// By rank; not necessarily all ranks.
+    /// By rank: those of all ranks, or that of one.
     pub programs: Vec<RankProgram>,
 }
 
@@ -109,6 +109,10 @@ impl Assembly {
     pub fn check(&self) -> Result<(), String> {
         if self.ranks == 0 || self.ranks > RANKS_MAX {
             return Err(format!("invalid number of ranks {}: expected 1 to {RANKS_MAX}", self.ranks));
+        }
+        let programs = self.programs.len();
+        if programs != 1 && programs != self.ranks as usize {
+            return Err(format!("{programs} programs for {} ranks: expected one, or one for each rank", self.ranks));
         }
         if !self.programs.is_sorted_by(|a, b| a.rank < b.rank) {
             return Err("the programs are not sorted by rank".into());

@@ -95,7 +95,15 @@ impl Expectation<'_> {
         self.0.order == Order::Rank && self.0.combine.is_some_and(Combine::depends_on_order)
     }
 
-    /// Whether `value` is the expected one.
+    /// Whether the first byte of `wanted` lies inside of an element whose bits depend on the order of its fold. It must be of the
+    /// same fold as the byte before it: each element is rounded as a whole.
+    pub(super) fn is_inside_element(&self, wanted: Wanted) -> bool {
+        let Wanted::Fold { offset, .. } = wanted else { return false };
+        let combine = self.0.combine.filter(|combine| combine.depends_on_order());
+        combine.is_some_and(|combine| !offset.is_multiple_of(combine.element.bytes()))
+    }
+
+    /// Whether `value` is the expected one, but for what [`is_inside_element`](Self::is_inside_element) requires.
     pub(super) fn is_met(&self, wanted: Wanted, value: Value, folds: &Folds) -> bool {
         match wanted {
             Wanted::Input { rank, offset } => value == Value::Input { rank, offset },
@@ -110,7 +118,8 @@ impl Expectation<'_> {
 /// Whether `value` is a fold of the inputs of ranks 0 to `end` - 1 from `offset` on, each once, by `combine` alone.
 ///
 /// The elements of every fold must be aligned with those of the inputs, otherwise carries and roundings affect other bytes.
-/// With this, one byte stands for its element: folds are split at elements, so the element's other bytes are next to it.
+/// With this, one byte stands for all bytes of its element that are of the same fold: folds are split at elements, and an operand
+/// whose element is of several values is undefined.
 fn holds_each_once(value: Value, combine: Combine, end: u32, offset: u64, folds: &Folds) -> bool {
     let mut seen = vec![false; end as usize];
     let mut left = vec![value];
@@ -148,7 +157,7 @@ fn is_in_order(value: Value, combine: Combine, end: u32, folds: &Folds) -> bool 
             Value::Fold { node, .. } => {
                 let node = &folds.nodes[node];
                 let [one, two, rest @ ..] = node.operands.as_slice() else { return false };
-                if node.is_in_any_order && !rest.is_empty() {
+                if node.call.is_some() && !rest.is_empty() {
                     return false;
                 }
                 let (deeper, leaf) = if matches!(two, Value::Fold { .. }) { (two, one) } else { (one, two) };

@@ -50,7 +50,8 @@ pub fn expect(set: &ProgramSet, capabilities: &Capabilities, request: &Request) 
             None => Ok(()),
         };
     }
-    let mut machine = Machine { job, memory: Vec::new(), folds: Folds::default(), pieces: Pieces::default() };
+    let (folds, pieces) = (Folds::default(), Pieces::default());
+    let mut machine = Machine { job, memory: Vec::new(), folds, pieces, calls: 0 };
     machine.load()?;
     machine.run()?;
     machine.compare(Expectation(request))
@@ -90,6 +91,8 @@ struct Machine<'a> {
     memory: Vec<Memory>,
     folds: Folds,
     pieces: Pieces,
+    /// Number of sets of instructions that ran together.
+    calls: usize,
 }
 
 impl Machine<'_> {
@@ -172,12 +175,13 @@ impl Machine<'_> {
         let operands = [self.read(rank, source.address, bytes)?, self.read(rank, extent, bytes)?];
         // Verified folds have a reduction.
         let Some(combine) = instruction.combine() else { return Ok(Vec::new()) };
-        self.folds.fold(combine, false, &operands, &mut self.pieces)
+        self.folds.fold(combine, None, &operands, &mut self.pieces)
     }
 
     /// Runs instructions together. All data is read before any is written.
     fn move_together(&mut self, together: &[(usize, usize)]) -> Result<(), Refusal> {
         let job = self.job;
+        self.calls += 1;
         let moved: Vec<(usize, &Instruction, Membership<'_>, Transfers)> = together
             .iter()
             .filter_map(|(rank, index)| {
@@ -221,10 +225,9 @@ impl Machine<'_> {
                 }
                 contributions.sort_by_key(|(rank, _)| *rank);
                 // Switches combine in an order of their own.
-                let in_any_order = instruction.form().is_some();
+                let call = instruction.form().map(|_| self.calls);
                 let contributions: Vec<Vec<Segment>> = contributions.into_iter().map(|(_, data)| data).collect();
-                let mut fold =
-                    |count: usize| self.folds.fold(combine, in_any_order, &contributions[..count], &mut self.pieces);
+                let mut fold = |count: usize| self.folds.fold(combine, call, &contributions[..count], &mut self.pieces);
                 if moved.partials.is_empty() {
                     results.push((*rank, reduced.destination, fold(contributions.len())?));
                 }
@@ -241,6 +244,8 @@ impl Machine<'_> {
         for (rank, program) in self.job.programs.iter().enumerate().take(expectation.0.group.len()) {
             let own = rank as u32;
             let mut covered = 0;
+            // What continues the bytes before.
+            let mut next = Value::Undefined;
             for piece in &program.output {
                 if piece.offset != covered {
                     break;
@@ -260,8 +265,17 @@ impl Machine<'_> {
                             let cause = self.unmet(expectation, at, wanted, value);
                             return Err(Refusal::of(rank, cause).because(Reason::Expectation));
                         }
+                        if expectation.is_inside_element(wanted) && value != next {
+                            let cause = format!(
+                                "after {}, byte {at} of the output must be of the same fold as the bytes of its element before it, but is \
+                                 of another, which may be rounded otherwise",
+                                expectation.0.collective
+                            );
+                            return Err(Refusal::of(rank, cause).because(Reason::Expectation));
+                        }
                         let step = left.min(bytes);
                         (bytes, at, value) = (bytes - step, at + step, value.skip(step));
+                        next = value;
                     }
                 }
             }

@@ -149,8 +149,8 @@ pub(super) struct Node {
     pub(super) combine: Combine,
     /// In the order of the fold if it is known; at least two.
     pub(super) operands: Vec<Value>,
-    /// Whether the order is the switches' own.
-    pub(super) is_in_any_order: bool,
+    /// The call whose switches folded, in an order of their own that another call need not have. `None`: in the order of the operands.
+    pub(super) call: Option<usize>,
     /// Number of inputs, each counted as often as it occurs. Saturates.
     pub(super) inputs: u64,
 }
@@ -164,20 +164,20 @@ pub(super) struct Folds {
 }
 
 impl Folds {
-    /// Returns the fold of `operands`, of equal length, in this order or in any.
+    /// Returns the fold of `operands`, of equal length, in this order or in that of a `call`.
     fn node(
         &mut self,
         combine: Combine,
-        is_in_any_order: bool,
+        call: Option<usize>,
         operands: Vec<Value>,
         pieces: &mut Pieces,
     ) -> Result<usize, Refusal> {
         let mut hasher = DefaultHasher::new();
-        (combine, is_in_any_order, &operands).hash(&mut hasher);
+        (combine, call, &operands).hash(&mut hasher);
         let hash = hasher.finish();
         let is_same = |node: &&usize| {
             let node = &self.nodes[**node];
-            (node.combine, node.is_in_any_order) == (combine, is_in_any_order) && node.operands == operands
+            (node.combine, node.call) == (combine, call) && node.operands == operands
         };
         if let Some(node) = self.known.get(&hash).filter(is_same) {
             pieces.keep(operands.len(), 0, 0)?;
@@ -186,7 +186,7 @@ impl Folds {
         pieces.keep(operands.len(), 0, operands.len() + NODE_PIECES)?;
         let inputs = operands.iter().fold(0, |sum: u64, one| sum.saturating_add(self.inputs(*one)));
         self.known.insert(hash, self.nodes.len());
-        self.nodes.push(Node { combine, operands, is_in_any_order, inputs });
+        self.nodes.push(Node { combine, operands, call, inputs });
         Ok(self.nodes.len() - 1)
     }
 
@@ -197,11 +197,11 @@ impl Folds {
         }
     }
 
-    /// Folds contributions of equal length in this order, or in any. A single one stays unchanged.
+    /// Folds contributions of equal length in this order, or in that of a `call` of the switches. A single one stays unchanged.
     pub(super) fn fold(
         &mut self,
         combine: Combine,
-        is_in_any_order: bool,
+        call: Option<usize>,
         contributions: &[Vec<Segment>],
         pieces: &mut Pieces,
     ) -> Result<Vec<Segment>, Refusal> {
@@ -226,9 +226,7 @@ impl Folds {
             let operands: Vec<Option<Value>> = cursors.iter_mut().map(|cursor| cursor.take(length)).collect();
             let known: Option<Vec<Value>> = operands.into_iter().collect();
             let value = match known.filter(|all| !all.contains(&Value::Undefined)) {
-                Some(operands) => {
-                    Value::Fold { node: self.node(combine, is_in_any_order, operands, pieces)?, offset: 0 }
-                }
+                Some(operands) => Value::Fold { node: self.node(combine, call, operands, pieces)?, offset: 0 },
                 None => Value::Undefined,
             };
             result.push(Segment { bytes: length, value });
@@ -295,7 +293,7 @@ mod tests {
         let mut folds = Folds::default();
         let combine = Combine::new(Reduction::Sum, Element::U32);
         let contributions = [vec![input(0, 0, 16)], vec![input(1, 0, 6), input(2, 6, 10)]];
-        let parts = folds.fold(combine, false, &contributions, &mut Pieces::default()).unwrap();
+        let parts = folds.fold(combine, None, &contributions, &mut Pieces::default()).unwrap();
         let lengths: Vec<u64> = parts.iter().map(|one| one.bytes).collect();
         assert_eq!(lengths, [4, 4, 8]);
         assert_eq!(parts[1].value, Value::Undefined, "an element of two");

@@ -174,19 +174,13 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
         let extent = if is_collective(operation) { instruction.extent } else { 0 };
         check_combine(combine, [instruction.bytes, extent])?;
     }
-    instruction.check_fields().map_err(|error| Fault::new(Reason::Field, error.to_string()))?;
-    if !capabilities.runs(operation) {
-        return refuse(Reason::Unsupported, "the card does not support this operation".into());
-    }
+    check_word(instruction, capabilities)?;
     let names_host = |one: &Operand| one.space == AddressSpace::Host;
     if !capabilities.host_memory && [instruction.source, instruction.destination].iter().any(names_host) {
         return refuse(Reason::Unsupported, "the card's sequencer reaches no host memory".into());
     }
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
         return refuse(Reason::Unsupported, format!("the card does not support {combine} elements"));
-    }
-    if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
-        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other".into());
     }
     // Unrolling a launch has already added its arguments.
     let operands = [&instruction.source, &instruction.destination];
@@ -195,6 +189,26 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     }
     check_numbers(instruction, capabilities)?;
     check_alignment(instruction, capabilities)
+}
+
+/// Checks what a card checks of every word, also of a loop in a resident program: fields, operation, lane and flags.
+pub(super) fn check_word(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+    instruction.check_fields().map_err(|error| Fault::new(Reason::Field, error.to_string()))?;
+    if !capabilities.runs(instruction.operation) {
+        return refuse(Reason::Unsupported, "the card does not support this operation".into());
+    }
+    if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
+        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other".into());
+    }
+    if u32::from(instruction.lane) >= capabilities.lanes {
+        let cause = format!("no lane {} (the card has {} lanes)", instruction.lane, capabilities.lanes);
+        return refuse(Reason::Unsupported, cause);
+    }
+    if capabilities.lanes == 1 && instruction.flags.contains(Flags::FENCE) {
+        return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane".into());
+    }
+    Ok(())
 }
 
 /// Checks slots, signals and lengths against the card's.
@@ -209,13 +223,6 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
         true => Ok(()),
         false => refuse(Reason::Field, format!("invalid length {bytes} B: expected 1 to {most} {what} of {each} B")),
     };
-    if u32::from(instruction.lane) >= capabilities.lanes {
-        let cause = format!("no lane {} (the card has {} lanes)", instruction.lane, capabilities.lanes);
-        return refuse(Reason::Unsupported, cause);
-    }
-    if capabilities.lanes == 1 && instruction.flags.contains(Flags::FENCE) {
-        return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane".into());
-    }
     if let Some(window) = instruction.window().filter(|window| u32::from(window.slot) >= capabilities.windows) {
         let cause = format!("no window slot {} (the card has {} slots)", window.slot, capabilities.windows);
         return refuse(Reason::Unsupported, cause);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::barrier::stray;
-use super::instruction::check_form;
+use super::instruction::{check_form, check_word};
 use super::verify;
 use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
@@ -279,7 +279,8 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
         if instruction.operation != Operation::Loop {
             continue;
         }
-        instruction.check_fields().map_err(|error| (at, Fault::new(Reason::Field, error.to_string())))?;
+        // Unrolling leaves nothing of the loop itself.
+        check_word(instruction, capabilities).map_err(|fault| (at, fault))?;
         let end = at + 1 + usize::from(instruction.loop_body);
         if at < body_end || instruction.loop_count == 0 || instruction.loop_body == 0 || end > program.len() {
             let cause = format!(

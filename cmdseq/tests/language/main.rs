@@ -4,6 +4,7 @@
 mod assembler;
 #[path = "../cards/mod.rs"]
 mod cards;
+mod elements;
 mod graph;
 mod isa;
 mod meaning;

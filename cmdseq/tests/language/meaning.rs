@@ -16,9 +16,11 @@ fn expected(plan: &Plan, capabilities: &Capabilities, order: Order) -> Result<()
 fn check(request: &Request, capabilities: &Capabilities) -> usize {
     let mut plans = 0;
     let sum = request.combine.map(|_| Combine::new(Reduction::Sum, Element::F16)).filter(|_| request.bytes % 2 == 0);
-    let ways = Algorithm::ALL.iter().flat_map(|algorithm| Order::ALL.iter().map(move |order| (*algorithm, *order)));
-    for (algorithm, order) in ways {
-        let combine = if order == Order::Rank { sum.or(request.combine) } else { request.combine };
+    let combines: Vec<Option<Combine>> = [request.combine].into_iter().chain(sum.map(Some)).collect();
+    let orders = Order::ALL.iter().flat_map(|order| combines.iter().map(move |combine| (*order, *combine)));
+    let orders: Vec<(Order, Option<Combine>)> = orders.collect();
+    let ways = Algorithm::ALL.iter().flat_map(|algorithm| orders.iter().map(move |way| (*algorithm, *way)));
+    for (algorithm, (order, combine)) in ways {
         let request = Request { algorithm: Some(algorithm), order, combine, ..request.clone() };
         let Ok(plan) = plan(&request, capabilities) else { continue };
         if let Err(refusal) = expected(&plan, capabilities, request.order) {

@@ -3,7 +3,7 @@
 use cmdseq::limits::EXPANDED_MAX;
 use cmdseq::plan::{Program, ProgramSet};
 use cmdseq::verify::{Stored, verify_in_flight, verify_launches, verify_resident};
-use cmdseq::{Capabilities, Flags, Instruction, Operand, Reason, Refusal, Table};
+use cmdseq::{Capabilities, Flags, Instruction, Operand, Operation, Reason, Refusal, Table};
 
 use crate::cards::connected;
 
@@ -70,6 +70,30 @@ fn what_a_card_does_not_store_is_refused() {
     }
     // Nothing is stored where there is nothing to run.
     assert_eq!(resident(&[vec![]], [0; 3]), Ok(()));
+}
+
+/// Unrolling leaves nothing of a loop, but a card checks its word like any other.
+#[test]
+fn what_a_card_refuses_of_a_loop_is_refused() {
+    let verified = |round: Instruction, capabilities: &Capabilities| {
+        let set = ProgramSet::new([0, 1], vec![vec![Instruction::nop(), round, Instruction::barrier()]; 2]);
+        let launched: Vec<Stored> = vec![Stored { slot: 2, instructions: set.programs[0].instructions.clone() }];
+        let launches = ProgramSet::new([0, 1], vec![vec![Instruction::launch(2, [0; 3])]; 2]);
+        let resident = verify_resident(&set, &[[0; 3]; 2], capabilities);
+        let stored = verify_launches(&launches, &[launched.clone(), launched], capabilities);
+        assert_eq!(resident.is_ok(), stored.is_ok(), "{stored:?}");
+        resident.map_err(|refusal| (refusal.rank, refusal.instruction, refusal.reason))
+    };
+    let round = Instruction::repeat(2, 1);
+    let (one_lane, two_lanes) = (connected(2), Capabilities { lanes: 2, ..connected(2) });
+    let refused = |reason| Err((Some(0), Some(1), reason));
+    assert_eq!(verified(round, &one_lane), Ok(()));
+    assert_eq!(verified(round.with_flags(Flags::FENCE), &one_lane), refused(Reason::Unsupported));
+    assert_eq!(verified(round.with_flags(Flags::FENCE), &two_lanes), Ok(()));
+    assert_eq!(verified(round.with_flags(Flags::EAGER | Flags::RENDEZVOUS), &one_lane), refused(Reason::Field));
+    assert_eq!(verified(Instruction { root: 1, ..round }, &one_lane), refused(Reason::Field));
+    let without = Capabilities { operations: one_lane.operations & !(1 << Operation::Loop as u32), ..one_lane };
+    assert_eq!(verified(round, &without), refused(Reason::Unsupported));
 }
 
 /// Two ranks, the first of which runs `first` and the other `second`: whether they are in order, and whether several

@@ -141,15 +141,17 @@ fn a_binary_of_one_rank_is_not_run() {
 #[test]
 fn host_buffers_beyond_the_memory_of_the_machine_are_refused() {
     let directory = Directory::new();
-    let program =
-        |bytes: &str| format!("ranks 2\nbuffer h = host size {bytes}\ncopy source h, destination 0, bytes 64\n");
+    let queued = (&["--json"][..], "copy source h, destination 0, bytes 64");
+    // A stored program does not use it, but it is there for --load.
+    let stored = (&["--json", "--persistent"][..], "barrier");
     for (bytes, expected) in [
         ("1TiB", "the host buffers of all ranks need 2 TiB: the limit is half of the "),
         ("1 << 62", "the host buffers of all ranks need 8388608 TiB: the limit is half of the "),
         ("(1 << 64) - 1", "rank 0: the host buffers exceed 2^64 B"),
     ] {
-        let path = directory.write("large.seq", program(bytes));
-        for mode in [&["--json"][..], &["--json", "--persistent"]] {
+        for (mode, instruction) in [queued, stored] {
+            let program = format!("ranks 2\nbuffer h = host size {bytes}\n{instruction}\n");
+            let path = directory.write("large.seq", program);
             // If it were not refused, it should fail alone and not take the machine with it.
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", "ulimit -v 8000000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_fpgactl")]);

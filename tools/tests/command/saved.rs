@@ -163,6 +163,28 @@ allgather source mine, destination all unstriped, bytes 4KiB
     assert!(String::from_utf8(output.stderr).unwrap().contains("--cards selects 4 cards"));
 }
 
+/// Without `--cards`, an expectation is verified for mock cards as all else is, or not at all.
+#[test]
+fn what_is_expected_needs_no_cards_where_a_mock_fabric_has_as_many() {
+    let folder = Folder::new();
+    let text = folder.path("all.seq");
+    let program = "buffer mine = card size 4KiB\nbuffer all = card size 12KiB\n\
+                   allgather source mine, destination all, bytes 4KiB\n";
+    std::fs::write(&text, format!("ranks 3\n{program}")).unwrap();
+    let expected = "allgather,bytes=4KiB,input=mine,output=all";
+    let printed = json(&["lint", &text, "--expect", expected]);
+    assert_eq!((&printed["expected"], &printed["verified_for"]), (&"allgather".into(), &"mock:optweb:3".into()));
+    let output = run(&["lint", &text, "--json", "--expect", "alltoall,bytes=4KiB,input=all,output=all"]);
+    let error = crate::parsed(&output.stderr);
+    assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"expectation".into()), "{error}");
+    // There is no fabric of one card.
+    std::fs::write(&text, format!("ranks 1\n{program}")).unwrap();
+    let output = run(&["lint", &text, "--json", "--expect", expected]);
+    let error = crate::parsed(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0), "{error}");
+    assert_eq!(error["message"], "--expect: no mock fabric for ranks = 1; select cards with --cards");
+}
+
 /// In the order of ranks every algorithm gives the same bits; a sum of f32 in the orders of two algorithms does not.
 #[test]
 fn sums_in_the_order_of_ranks_are_the_same_whatever_the_way() {
@@ -260,4 +282,36 @@ fn what_cannot_be_launched_twice_is_not_stored() {
     assert!(said.contains("the next launch would begin with different communicators"), "{said}");
     // Not stored, it is run once.
     stdout(&command[..4]);
+}
+
+/// Host memory is bound to queued instructions only: it is refused before anything is written, with its line.
+#[test]
+fn a_stored_program_names_no_host_memory() {
+    let folder = Folder::new();
+    let text = folder.path("host.seq");
+    let refused = |arguments: &[&str]| {
+        let output = run(&[arguments, &["--json"]].concat());
+        let error = crate::parsed(&output.stderr);
+        assert_eq!((output.status.code(), &error["reason"]), (Some(7), &"stored".into()), "{error}");
+        assert_eq!((&error["rank"], &error["instruction"]), (&0.into(), &1.into()), "{error}");
+        assert_eq!(error["places"][0]["line"], 5, "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("copy: a resident program names no host memory"), "{message}");
+    };
+    let buffers = "ranks 2\nbuffer h = host size 128\nbuffer x = card size 128\n";
+    for (source, destination) in [("h", "x"), ("x", "h")] {
+        let copy = format!("copy source {source}, destination {destination}, bytes 64");
+        std::fs::write(&text, format!("{buffers}nop\n{copy}\nbarrier\n")).unwrap();
+        refused(&["run", &text, "--cards", "mock:optweb:2", "--persistent"]);
+        // Not stored, it is right.
+        stdout(&["run", &text, "--cards", "mock:optweb:2"]);
+        stdout(&["lint", &text]);
+    }
+    // With a loop, it could only be stored.
+    let repeated = "repeat 2 step 64 argument 0\ncopy source h argument 0, destination x argument 0, bytes 64\nend";
+    std::fs::write(&text, format!("{buffers}{repeated}\nbarrier\n")).unwrap();
+    refused(&["run", &text, "--cards", "mock:optweb:2", "--persistent"]);
+    refused(&["lint", &text]);
+    std::fs::write(&text, "ranks 2\nnop\n\n\ncopy source host 1 << 46, destination 0, bytes 64\nbarrier\n").unwrap();
+    refused(&["run", &text, "--allow-raw-host", "--cards", "mock:optweb:2", "--persistent"]);
 }

@@ -3,7 +3,8 @@
 use super::{Evaluator, Outcome, Span, Stop, Value, refuse};
 use crate::asm::program::Binding;
 use crate::asm::syntax::*;
-use crate::instruction::{ARGUMENTS, Side, Value as Member};
+use crate::instruction::{ARGUMENTS, Rights, Side, Value as Member, Window};
+use crate::reduction::{Element, Reduction};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 
 /// Why a raw host address is refused.
@@ -22,7 +23,11 @@ impl<'a> Evaluator<'a> {
             Ok((instruction, bindings)) => (*instruction, bindings.as_slice()),
             Err(_) => (Instruction::nop(), &[][..]),
         };
-        self.program.bindings.extend(bindings);
+        for binding in bindings {
+            let is_host = binding.side.operand(&instruction).space == AddressSpace::Host;
+            let bindings = if is_host { &mut self.program.bindings } else { &mut self.on_card };
+            bindings.push(*binding);
+        }
         self.append(instruction, text.span);
         outcome.map(drop)
     }
@@ -56,10 +61,10 @@ impl<'a> Evaluator<'a> {
     }
 
     fn loop_word(&mut self, head: &'a RepeatHead) -> Outcome<Instruction> {
-        let count = self.short(&head.count, "count")?;
-        if count == 0 {
-            return refuse(head.count.span, "invalid count 0: expected at least 1 round");
-        }
+        let rounds = self.number(&head.count)?;
+        let Some(count) = u16::try_from(rounds).ok().filter(|count| *count > 0) else {
+            return refuse(head.count.span, format!("invalid `count` {rounds}: expected 1 to {}", u16::MAX));
+        };
         let mut word = Instruction::repeat(count, 0);
         if let Some((step, argument)) = &head.step {
             let value = self.number(step)?;
@@ -85,6 +90,7 @@ impl<'a> Evaluator<'a> {
         outcome
     }
 
+    /// Evaluates an instruction, and finds the buffers that its operands name.
     fn instruction(&mut self, text: &'a InstructionText, index: u32) -> Outcome<(Instruction, Vec<Binding>)> {
         let mut instruction = Instruction::new(text.operation).with_flags(text.flags);
         let mut bindings = Vec::new();
@@ -104,13 +110,12 @@ impl<'a> Evaluator<'a> {
                 (Member::Name { set, .. }, FieldValue::Word(word)) => set(&mut instruction, &word.text),
                 (Member::Operand(side), FieldValue::Operand(operand)) => {
                     let (mut value, buffer) = self.operand(operand, field.keyword)?;
-                    let plain = Operand { layout: Layout::Block, ..value };
                     // An operation without stripes uses the bytes of a striped buffer like any others.
                     if operand.layout.is_none()
-                        && !takes(text.operation, *side, value)
-                        && takes(text.operation, *side, plain)
+                        && value.layout == Layout::Striped
+                        && !takes(text.operation, *side, Operand { argument: None, ..value })
                     {
-                        value = plain;
+                        value.layout = Layout::Block;
                     }
                     *side.operand_mut(&mut instruction) = value;
                     spans[*side as usize].1 = Some(operand.span);
@@ -140,7 +145,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the operand, and the index of the host buffer that it names.
+    /// Returns the operand, and the index of the buffer that it names.
     fn operand(&mut self, text: &'a OperandText, field: &str) -> Outcome<(Operand, Option<u32>)> {
         let value = self.value(&text.value)?;
         let argument = text.argument.as_ref().map(|argument| self.launch_argument(argument)).transpose()?;
@@ -159,10 +164,9 @@ impl<'a> Evaluator<'a> {
             return refuse(text.value.span, message);
         };
         let layout = text.layout.unwrap_or(known.layout);
-        let index = (known.space == AddressSpace::Host).then_some(buffer as u32);
         // The declaration of the buffer checked that its end fits 64 bits.
         let address = known.address.saturating_add(inside);
-        Ok((Operand { space: known.space, layout, argument, address }, index))
+        Ok((Operand { space: known.space, layout, argument, address }, Some(buffer as u32)))
     }
 
     fn launch_argument(&mut self, expression: &'a Expression) -> Outcome<u8> {
@@ -178,11 +182,25 @@ impl<'a> Evaluator<'a> {
 /// Whether `operation` accepts `operand` on `side`, with some operand on the other side.
 fn takes(operation: Operation, side: Side, operand: Operand) -> bool {
     [AddressSpace::Card, AddressSpace::Host].into_iter().any(|space| {
-        let mut alone = Instruction::new(operation);
+        let mut alone = valid(operation);
         alone.source.space = space;
         *side.operand_mut(&mut alone) = operand;
         alone.check_fields().is_ok()
     })
+}
+
+/// An instruction of `operation` of which at most the operands are invalid.
+fn valid(operation: Operation) -> Instruction {
+    let fields = operation.fields();
+    let mut instruction = Instruction::new(operation);
+    if fields.combine {
+        (instruction.element, instruction.reduction) = (Some(Element::F32), Some(Reduction::Sum));
+    }
+    if fields.rights {
+        let window = Window { slot: 0, key: 1 };
+        instruction.extent = Instruction::open(window, Rights::READ, Operand::card(0), 0).extent;
+    }
+    instruction
 }
 
 /// Why the operation does not accept its operand on `side`; `None` if it does, or another field is wrong.
@@ -201,7 +219,7 @@ fn why_not(instruction: &Instruction, side: Side) -> Option<String> {
             _ => "expected card memory (only `copy` accepts both memories)",
         }
     } else if operand.layout == Layout::Striped && !fits(Operand { argument: None, ..operand }) {
-        "expected no stripes (only operations on a communicator accept them)"
+        "expected no stripes (only operations between cards accept them, and not all)"
     } else if operand.argument.is_some() {
         "expected no launch argument"
     } else {

@@ -8,13 +8,10 @@ mod expression;
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{Finding, Span};
+use super::diagnostic::{FINDINGS_MAX, Finding, Span};
 use super::options::{Limits, Options};
-use super::program::RankProgram;
+use super::program::{Binding, RankProgram};
 use super::syntax::*;
-
-/// Findings on one rank after which evaluation stops: a loop may be wrong in every round.
-const FINDINGS_MAX: usize = 1000;
 
 /// The value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +74,8 @@ pub(super) struct Evaluator<'a> {
     /// End of the last buffer in card memory.
     card_end: i128,
     pub(super) program: RankProgram,
+    /// The card buffers that operands name, in order, as [`RankProgram::bindings`] has the host buffers.
+    pub(super) on_card: Vec<Binding>,
     /// Where the instructions are in the source.
     pub(super) places: Vec<Span>,
     /// Where the buffers are in the source.
@@ -100,6 +99,7 @@ impl<'a> Evaluator<'a> {
             is_in_field: false,
             card_end: 0,
             program: RankProgram { rank, ..RankProgram::default() },
+            on_card: Vec::new(),
             places: Vec::new(),
             buffer_places: Vec::new(),
             findings: Vec::new(),
@@ -123,6 +123,7 @@ impl<'a> Evaluator<'a> {
                 Ok(()) | Err(Stop::Noted) => {}
                 Err(Stop::Wrong(finding)) => {
                     self.findings.push(finding);
+                    // A loop may be wrong in every round.
                     if self.findings.len() >= FINDINGS_MAX {
                         return Err(Stop::Limit);
                     }

@@ -1,7 +1,7 @@
 //! What sources mean, beside instructions made by hand.
 
 use cmdseq::asm::{Assembly, Options, RankProgram, lint};
-use cmdseq::{Flags, Instruction, Operand, Operation};
+use cmdseq::{Flags, Instruction, Layout, Operand, Operation};
 
 use super::{assemble_with, raw_host};
 
@@ -27,6 +27,9 @@ fn expressions() {
         ("2 * 3 % 4", 2),
         ("-1 + 2", 1),
         ("-7 / 2 + 4", 0),
+        ("7 / -2 + 4", 1),
+        ("-7 / -2", 4),
+        ("-7 % -2 + 7 % -2", 2),
         ("(rank - 1) % ranks", 7),
         ("1 << 4 | 1", 17),
         ("6 & 3 ^ 1", 3),
@@ -214,6 +217,29 @@ fn a_striped_buffer_makes_striped_operands() {
     assert_eq!(instructions(text), [expected]);
 }
 
+/// All operations on card memory, those with an element type or a window too.
+#[test]
+fn a_striped_buffer_is_in_blocks_for_operations_without_stripes() {
+    for operation in Operation::ALL {
+        let fields = operation.fields();
+        let is_host = matches!(operation, Operation::Group | Operation::Store | Operation::Table);
+        if is_host || !fields.source && !fields.destination {
+            continue;
+        }
+        let text = format!("ranks 2\nbuffer s = card at 0x1000 size 4KiB striped\n{}", written(*operation, "s", "s"));
+        let found = instructions(&text)[0];
+        let mut striped = found;
+        for (is_read, operand) in [(fields.source, &mut striped.source), (fields.destination, &mut striped.destination)]
+        {
+            operand.layout = if is_read { Layout::Striped } else { Layout::Block };
+        }
+        let mut block = striped;
+        (block.source.layout, block.destination.layout) = (Layout::Block, Layout::Block);
+        let expected = if striped.check_fields().is_ok() { striped } else { block };
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
 #[test]
 fn labels_are_indices_wherever_they_stand() {
     let text = "ranks 1\nstart: nop\ndelay extent @end - @start\nend:\n";
@@ -274,28 +300,34 @@ alltoallv source 0, destination 0x1000_0000, extent lengths | each << 16
 #[test]
 fn all_operations_can_be_written() {
     for operation in Operation::ALL {
-        let fields = operation.fields();
-        let host = matches!(operation, Operation::Group | Operation::Store | Operation::Table);
-        let parts = [
-            (fields.root, "root 1"),
-            (fields.peer, "peer 1"),
-            (fields.source, if host { "source host 64" } else { "source 64" }),
-            (fields.destination, "destination 128"),
-            (fields.bytes, "bytes 64"),
-            (fields.extent, if fields.combine { "extent 64" } else { "extent 1" }),
-            (fields.communicator, "communicator 2"),
-            (fields.combine, "element f32, reduction sum"),
-            (fields.signal, "signal 3, value 1"),
-            (fields.rounds, "count 5, body 2"),
-            (fields.extent_argument, "extent_argument 2"),
-            (fields.lane, "lane 1"),
-            (fields.window, "window 3, key 0x1234_5678"),
-            (fields.rights, "rights read_write"),
-        ];
-        let parts: Vec<_> = parts.into_iter().filter(|(is_read, _)| *is_read).map(|(_, text)| text).collect();
-        let text = format!("ranks 2\n{operation} {}\n", parts.join(", "));
+        let is_host = matches!(operation, Operation::Group | Operation::Store | Operation::Table);
+        let text = format!("ranks 2\n{}", written(*operation, if is_host { "host 64" } else { "64" }, "128"));
         assert_eq!(instructions(&text)[0].operation, *operation);
     }
+}
+
+/// A line of `operation` with all fields that it reads.
+fn written(operation: Operation, source: &str, destination: &str) -> String {
+    let fields = operation.fields();
+    let (source, destination) = (format!("source {source}"), format!("destination {destination}"));
+    let parts = [
+        (fields.root, "root 1"),
+        (fields.peer, "peer 1"),
+        (fields.source, source.as_str()),
+        (fields.destination, destination.as_str()),
+        (fields.bytes, "bytes 64"),
+        (fields.extent, if fields.combine { "extent 64" } else { "extent 1" }),
+        (fields.communicator, "communicator 2"),
+        (fields.combine, "element f32, reduction sum"),
+        (fields.signal, "signal 3, value 1"),
+        (fields.rounds, "count 5, body 2"),
+        (fields.extent_argument, "extent_argument 2"),
+        (fields.lane, "lane 1"),
+        (fields.window, "window 3, key 0x1234_5678"),
+        (fields.rights, "rights read_write"),
+    ];
+    let parts: Vec<_> = parts.into_iter().filter(|(is_read, _)| *is_read).map(|(_, text)| text).collect();
+    format!("{operation} {}\n", parts.join(", "))
 }
 
 #[test]
@@ -323,6 +355,7 @@ rdma_write peer 1 - rank, source a, destination b, bytes 8
         ("unused-buffer", 5),
         ("unused-communicator", 6),
         ("unused-label", 7),
+        ("past-buffer", 7),
         ("no-effect", 8),
         ("after-last", 9),
         ("in-place", 9),
@@ -344,4 +377,30 @@ rdma_write peer 1 - rank, source a, destination b, bytes 8
     let clean = "ranks 2\nbuffer a = card size 64\nbuffer b = card size 64\n\
                  sendrecv peer 1 - rank, root 1 - rank, source a, destination b, bytes 64\n";
     assert_eq!(lint("main.seq", clean, &mut none, &Options::default()).unwrap().warnings, []);
+}
+
+#[test]
+fn operands_end_in_the_buffer_that_they_name() {
+    let text = "ranks 2
+buffer a = card at 0 size 64
+buffer b = card at 64 size 64
+buffer c = card at 0x1000 size 64 striped
+fill destination a + 64, bytes 64, extent 1
+fill destination a + 32, bytes 32, extent 1
+fill bytes 64, destination a + 64, extent address(b)
+fill destination 64, bytes 64, extent 1
+copy destination a + 64, source b + 64, bytes 8
+send peer 1 - rank, source c + 64, bytes 1
+send peer 1 - rank, source c, bytes 64
+alltoall source c, destination c + 8, bytes 64
+fill destination a + 64, bytes 0, extent 1
+fill destination b + 64 argument 0, bytes 64, extent 1
+barrier
+";
+    let warnings = lint("main.seq", text, &mut |_: &str| Err(String::new()), &Options::default()).unwrap();
+    let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
+    let past = |line| ("past-buffer", line);
+    assert_eq!(found, [past(5), past(7), past(9), past(10), past(12), ("no-effect", 13)]);
+    let message = "the destination of 64 B exceeds buffer `a`, which has 0 B left there";
+    assert_eq!(warnings.warnings[0].diagnostic.message, message);
 }

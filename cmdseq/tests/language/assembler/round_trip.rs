@@ -1,6 +1,8 @@
 //! Random programs to text and to files, and back; random texts and bytes to anything but a panic.
 
-use cmdseq::asm::{Assembly, Binding, Buffer, Limits, Options, RankProgram, Side, decode, disassemble, encode};
+use cmdseq::asm::{
+    Assembly, Binding, Buffer, FileError, Limits, Options, RankProgram, Side, decode, disassemble, encode,
+};
 use cmdseq::instruction::takes_tables;
 use cmdseq::plan::Communicator;
 use cmdseq::reduction::Combine;
@@ -212,6 +214,23 @@ fn assembly() -> impl Strategy<Value = Assembly> {
             Assembly { ranks, programs }
         })
     })
+}
+
+/// The text of two programs of four ranks would be that of four programs.
+#[test]
+fn a_file_is_of_all_ranks_or_of_one() {
+    let all = assemble_with(&[], "ranks 4\nnop tag rank\n", &Options::default()).unwrap().assembly;
+    for count in 0..=4 {
+        let some = Assembly { ranks: 4, programs: all.programs[..count].to_vec() };
+        let read = decode(&encode(&some));
+        match count {
+            1 | 4 => assert_eq!((again(&some), read), (some.clone(), Ok(some))),
+            _ => {
+                let cause = format!("{count} programs for 4 ranks: expected one, or one for each rank");
+                assert_eq!(read, Err(FileError::Parts(cause)));
+            }
+        }
+    }
 }
 
 proptest! {

@@ -43,8 +43,17 @@ const WRONG: &[(&str, &str)] = &[
     ("an address in host memory that is stored", "store source host 4KiB, bytes 64, extent 0"),
     ("host memory for the destination", "recv peer 1, destination host 0, bytes 64"),
     ("stripes of copy", "copy source 0 striped, destination 64, bytes 8"),
+    ("stripes of fold", "fold source 0, destination 128 striped, extent 64, bytes 64, element f32, reduction sum"),
     ("argument of launch", "launch source 0 argument 1, destination 0, bytes 0, extent 0"),
     ("argument that is none", "copy source 0 argument 3, destination 64, bytes 8"),
+    (
+        "argument of launch in a striped buffer",
+        "buffer s = card size 4KiB striped\nlaunch source s argument 1, destination 0, bytes 0, extent 0",
+    ),
+    (
+        "bytes that are no whole elements",
+        "allreduce source 0 striped, destination 0x1000_0000 argument 0, bytes 3, element f32, reduction sum",
+    ),
     ("number with letters", "delay extent 12ab"),
     ("number too large", "delay extent 0x1_0000_0000_0000_0000"),
     ("unit of hexadecimal", "delay extent 0x10KiB"),
@@ -136,13 +145,20 @@ const WRONG: &[(&str, &str)] = &[
     ("repeat with half a step", "repeat 4 step 64\nnop\nend"),
     ("repeat that steps too far", "repeat 4 step 1 << 64 argument 0\nnop\nend"),
     ("repeat of an argument that is none", "repeat 4 step 64 argument 3\nnop\nend"),
+    ("sign without meaning in a head", "for i in 0..$3\nbarrier\nend"),
+    ("number too large in a head", "repeat 2 step 18446744073709551616 argument 1\nnop\nend"),
     ("free of a rank", "free communicator 1, root 0"),
     ("end of nothing", "nop\nend"),
     ("else of nothing", "else"),
     ("else twice", "if rank\nelse\nelse\nend"),
     ("if without condition", "if\nend"),
+    ("letter without meaning in a condition", "if rank == 0é\nnop\nelse\nnop\nend"),
+    ("sign without meaning behind else", "a: if rank\nelse if rank ? 2\nelse\nend"),
+    ("word behind end", "if rank\nnop\nend if"),
+    ("sign without meaning behind end", "if rank\nnop\nend ?"),
     ("label twice", "a: nop\na: nop"),
     ("label in a loop", "for i in 0 .. 2\na: nop\nend"),
+    ("label of a block in a loop", "for i in 0 .. 2\na: if rank\nnop\nend\nend"),
     ("unknown label", "start: delay extent @stat"),
     ("label outside of fields", "a: nop\nconst b = @a"),
     ("assertion", "assert ranks > 4, \"it takes at least five ranks\""),
@@ -231,10 +247,36 @@ fn nothing_takes_for_ever() {
     let communicators: String = (1..4).map(|id| format!("communicator c{id} = {id} of 0, 1\n")).collect();
     assert!(refused(&communicators, &options).contains("limit entries"));
     let many = refused(&"x\n".repeat(20), &options);
-    assert!(many.ends_with("and 1 more"), "{many}");
+    assert!(many.ends_with("and 17 more"), "{many}");
     let fan = [("a.seq", "include \"b.seq\"\ninclude \"b.seq\""), ("b.seq", "include \"c.seq\""), ("c.seq", "")];
     let errors = assemble_with(&fan, "include \"a.seq\"", &options).unwrap_err().to_string();
     assert!(errors.contains("2 levels") || errors.contains("3 files"), "{errors}");
+}
+
+#[test]
+fn errors_are_counted_past_their_limit() {
+    let counted = |ranks: u32, line: &str, lines: usize| {
+        let options = Options { ranks: Some(ranks), ..Options::default() };
+        let errors = assemble_with(&[], &format!("{line}\n").repeat(lines), &options).map(drop).unwrap_err();
+        assert_eq!(errors.errors.len(), 20);
+        errors
+    };
+    let foo = counted(2, "foo", 30);
+    assert_eq!((foo.more, foo.is_partial), (10, false));
+    assert!(foo.to_string().ends_with("\nand 10 more"));
+    for line in ["foo", "nop tag q"] {
+        let many = counted(2, line, 3000);
+        assert_eq!((many.more, many.is_partial), (980, true), "{line}");
+        assert!(many.to_string().ends_with("\nand at least 980 more"));
+    }
+    // On all ranks, whether or not all of them are evaluated.
+    for (ranks, is_partial) in [(1, false), (4, false), (64, true)] {
+        let alike = counted(ranks, "nop tag q", 21);
+        assert_eq!((alike.more, alike.is_partial), (1, is_partial));
+        assert!(alike.errors.iter().all(|error| error.rank.is_none()), "{alike}");
+    }
+    let some = counted(4, "nop tag 1 - rank", 21);
+    assert!(some.errors.iter().all(|error| error.rank == Some(2)), "{some}");
 }
 
 #[test]
@@ -264,7 +306,7 @@ fn hints_are_made_only_for_what_is_reported() {
     let options = Options { ranks: Some(1000), ..Options::default() };
     assert_short("hints", || {
         let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
-        assert_eq!((errors.errors.len(), errors.more), (20, 980));
+        assert_eq!((errors.errors.len(), errors.more, errors.is_partial), (20, 980, true));
         assert!(errors.errors[0].message.contains("; did you mean `n0"), "{errors}");
     });
 }
@@ -291,6 +333,16 @@ fn looking_for_warnings_is_linear() {
         let found = lint("main.seq", &text, &mut |_: &str| Err(String::new()), &options).unwrap();
         assert_eq!((found.warnings.len(), found.more), (100, 19_900));
     });
+}
+
+#[test]
+fn blocks_nested_too_deeply_are_one_error() {
+    let inner = "if rank\nfor i in 0 .. 2\nnop\nend\nelse if ranks\nnop\nelse\nrepeat 2\nnop\nend\nend\n";
+    let text = format!("{}{inner}{}", "if rank\n".repeat(64), "end\n".repeat(64));
+    let options = Options { ranks: Some(2), ..Options::default() };
+    let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
+    let found: Vec<_> = errors.errors.iter().map(|error| (error.line, error.message.as_str())).collect();
+    assert_eq!(found, [(65, "blocks nested too deeply: at most 64 levels")]);
 }
 
 /// No text is deep enough to overflow the stack.
