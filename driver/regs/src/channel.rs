@@ -59,7 +59,7 @@ registers! {
     PENDING = 0x108, WriteOneToClear, Some(0), "Bit n: vector n was raised and not delivered. If MSI-X is off, INTx is asserted while a bit is set.";
     LOST_FULL = 0x10c, ReadOnly, None, "Packets lost because the buffer of an input of the router was full, modulo 2^32. A reset of the function does not clear it.";
     LOST_NO_ROUTE = 0x110, ReadOnly, None, "Packets lost because the router's table has no entry for their destination, or because they have crossed as many links as there are cards, modulo 2^32. A reset of the function does not clear it.";
-    LOST_NO_CHANNEL = 0x114, ReadOnly, None, "Packets lost because no open end and no kernel of the card reads their channel, modulo 2^32. A reset of the function does not clear it.";
+    LOST_NO_CHANNEL = 0x114, ReadOnly, None, "Packets lost because no open end and no kernel of the card reads their channel, or because what reads it misses packets before them in their message, modulo 2^32. A reset of the function does not clear it.";
     reserved 0x118..0x200;
 }
 

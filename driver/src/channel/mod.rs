@@ -39,6 +39,12 @@
 //! Rings are bounded. While the reader's ring is full, its card takes nothing from the network. What happens next depends on
 //! the links: with credits, routers hold packets back up to the writer's card, whose ring fills, and
 //! [`Writer::write`] waits. The published system has no credits: buffers on the way fill, and then its routers lose packets.
+//!
+//! # Losses
+//!
+//! Words whose size does not divide the payload of a packet cross packets, so their message ends for its reader with the last whole
+//! word before the first packet that is lost. The rest of the message is dropped, and its packets are counted in
+//! [`Losses::no_channel`]. Neither an error nor a mark shows the cut: who must know sends the number of words, or numbers them.
 mod card;
 mod end;
 mod error;

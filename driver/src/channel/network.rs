@@ -21,7 +21,8 @@ pub struct Losses {
     pub full: u32,
     /// The router's table has no entry for their destination.
     pub no_route: u32,
-    /// No open end and no kernel of the card reads their channel.
+    /// No open end and no kernel of the card reads their channel; or the one that does misses packets before them in their
+    /// message.
     pub no_channel: u32,
 }
 

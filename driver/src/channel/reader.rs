@@ -17,6 +17,9 @@ use crate::deadline::Deadline;
 ///
 /// While the ring is full, the card takes nothing from the network. If a reader is dropped, its end is closed: packets that come
 /// later are lost, and counted: see [`Network::losses`](super::Network::losses).
+///
+/// All words that are read were written, and come in order. If a packet is lost, so are its words, and if words cross packets, the
+/// rest of the message: no error and no mark stands there.
 #[derive(Debug)]
 pub struct Reader {
     end: End,
@@ -142,9 +145,10 @@ impl Waiting for Reader {
             let what = "number of a slot";
             return Err(self.end.broken(what, sequence.into(), format!("{expected}")));
         }
-        let (bytes, most) = (bytes as usize, self.end.payload);
-        if is_last || bytes == 0 || bytes > most {
-            return Err(self.end.broken("header of a slot", header, format!("1 to {most} bytes")));
+        let (bytes, most, word) = (bytes as usize, self.end.payload, self.end.settings.word_bytes as usize);
+        if is_last || bytes == 0 || bytes > most || !bytes.is_multiple_of(word) {
+            let expected = format!("1 to {most} bytes, in words of {word} bytes");
+            return Err(self.end.broken("header of a slot", header, expected));
         }
         self.bytes = bytes;
         Ok(true)

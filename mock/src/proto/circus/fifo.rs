@@ -104,6 +104,8 @@ pub(crate) struct Wires {
     pub(crate) arriving: VecDeque<(Cycle, Packet)>,
     /// Packets dropped because no channel of this card has their id.
     pub(crate) lost_no_channel: u64,
+    /// Packets dropped because packets before them in their message are missing.
+    pub(crate) lost_cut: u64,
     /// The present time.
     pub(crate) now: Time,
 }

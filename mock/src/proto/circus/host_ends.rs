@@ -25,6 +25,7 @@ pub(crate) enum Direction {
 pub(crate) struct LossCounts {
     pub(crate) full: u64,
     pub(crate) no_route: u64,
+    /// No reader, or one that misses packets before them in their message.
     pub(crate) no_channel: u64,
 }
 
@@ -143,7 +144,8 @@ impl Network {
     pub(crate) fn losses_of(&self, node: usize) -> LossCounts {
         let card = self.world.get(self.cards[node]);
         let router = card.router().counters;
-        LossCounts { full: router.lost_full, no_route: router.lost_no_route, no_channel: card.wires.lost_no_channel }
+        let no_channel = card.wires.lost_no_channel + card.wires.lost_cut;
+        LossCounts { full: router.lost_full, no_route: router.lost_no_route, no_channel }
     }
 
     /// Returns whether a closed end still has words to send.

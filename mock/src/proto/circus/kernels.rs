@@ -151,14 +151,27 @@ pub(crate) struct Send {
     pub(crate) buffer: VecDeque<u8>,
     /// Whether a message ends with what is in the buffer.
     pub(crate) is_ending: bool,
+    /// Whether a message begins with the next packet, and its number.
+    pub(crate) is_first: bool,
+    pub(crate) number: u8,
     pub(crate) pipe: Pipe<Packet>,
     pub(crate) is_active: bool,
 }
 
 impl Send {
     pub(crate) fn new((from, to): (usize, usize), (destination, channel): (u32, u8), cycles: u64) -> Self {
-        let (buffer, pipe) = (VecDeque::new(), Pipe::new(cycles));
-        Send { from, to, destination, channel, buffer, is_ending: false, pipe, is_active: false }
+        Send {
+            from,
+            to,
+            destination,
+            channel,
+            buffer: VecDeque::new(),
+            is_ending: false,
+            is_first: true,
+            number: 0,
+            pipe: Pipe::new(cycles),
+            is_active: false,
+        }
     }
 
     /// Returns whether it has nothing to send, not even with the end of a message.
@@ -185,8 +198,11 @@ impl Send {
             payload.iter_mut().zip(self.buffer.drain(..length)).for_each(|(place, byte)| *place = byte);
             let is_last = self.is_ending && self.buffer.is_empty();
             self.is_ending &= !is_last;
-            let (destination, channel, length) = (self.destination, self.channel, length as u8);
-            self.pipe.put(cycle, Packet { destination, channel, payload, length, is_last });
+            let Send { destination, channel, is_first, number, .. } = *self;
+            let packet = Packet { destination, channel, payload, length: length as u8, is_last, is_first, number };
+            self.pipe.put(cycle, packet);
+            self.is_first = is_last;
+            self.number = number.wrapping_add(1);
             self.is_active = true;
         }
     }
@@ -202,12 +218,15 @@ impl Send {
     }
 }
 
-/// Takes payloads out of packets, and cuts them into words.
+/// Takes payloads out of packets, and cuts them into words. Words that cross packets begin nowhere known behind a packet that is
+/// missing, so the rest of the message is dropped.
 pub(crate) struct Receive {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) word_bytes: usize,
     pub(crate) buffer: VecDeque<u8>,
+    /// Number of the packet that goes on with the message; `None` unless one has begun.
+    pub(crate) next: Option<u8>,
     /// Whether a message ends with what is in the buffer.
     pub(crate) is_ending: bool,
     pub(crate) pipe: Pipe<Word>,
@@ -217,7 +236,7 @@ pub(crate) struct Receive {
 impl Receive {
     pub(crate) fn new((from, to): (usize, usize), word_bytes: usize, cycles: u64) -> Self {
         let (buffer, pipe) = (VecDeque::new(), Pipe::new(cycles));
-        Receive { from, to, word_bytes, buffer, is_ending: false, pipe, is_active: false }
+        Receive { from, to, word_bytes, buffer, next: None, is_ending: false, pipe, is_active: false }
     }
 
     fn consume(&mut self, cycle: Cycle, wires: &mut Wires) {
@@ -229,10 +248,7 @@ impl Receive {
             && !self.is_ending
             && let Some(packet) = wires.packets[self.from].pop()
         {
-            // A bit error can give any length.
-            let length = PAYLOAD_BYTES.min(packet.length.into());
-            self.buffer.extend(&packet.payload[..length]);
-            self.is_ending = packet.is_last;
+            wires.lost_cut += u64::from(!self.unpack(&packet));
             self.is_active = true;
         }
         if self.buffer.len() >= self.word_bytes || self.is_ending {
@@ -244,6 +260,25 @@ impl Receive {
             self.pipe.put(cycle, word);
             self.is_active = true;
         }
+    }
+
+    /// Takes the payload of a packet that begins with a word or goes on with the message. Drops any other one, and returns `false`.
+    fn unpack(&mut self, packet: &Packet) -> bool {
+        let goes_on = !packet.is_first && self.next == Some(packet.number);
+        if !goes_on {
+            // Part of a word of which the rest is missing.
+            self.buffer.clear();
+            self.next = None;
+        }
+        if !goes_on && !packet.is_first && !PAYLOAD_BYTES.is_multiple_of(self.word_bytes) {
+            return false;
+        }
+        // A bit error can give any length.
+        let length = PAYLOAD_BYTES.min(packet.length.into());
+        self.buffer.extend(&packet.payload[..length]);
+        self.is_ending = packet.is_last;
+        self.next = (!packet.is_last).then_some(packet.number.wrapping_add(1));
+        true
     }
 
     fn produce(&mut self, cycle: Cycle, wires: &mut Wires) -> Option<Cycle> {

@@ -74,6 +74,8 @@ pub enum LossPlace {
     NoRoute,
     /// The card has no channel with the id that stands in the header: a bit error.
     NoChannel,
+    /// Packets before them in their message did not come to the receive kernel, so nothing shows where their words begin.
+    CutMessage,
 }
 
 /// What one link of a card has counted.
@@ -301,6 +303,7 @@ impl Network {
             let others = [
                 (LossPlace::NoRoute, router.counters.lost_no_route),
                 (LossPlace::NoChannel, card.wires.lost_no_channel),
+                (LossPlace::CutMessage, card.wires.lost_cut),
             ];
             let lost = full.chain(others).filter(|(_, packets)| *packets > 0);
             losses.extend(lost.map(|(place, packets)| Loss { node, place, packets }));
@@ -318,6 +321,9 @@ impl std::fmt::Display for Loss {
             }
             LossPlace::NoRoute => write!(f, "card {node} lost {packets} packets: no route to their destination"),
             LossPlace::NoChannel => write!(f, "card {node} lost {packets} packets: no channel with their id"),
+            LossPlace::CutMessage => {
+                write!(f, "card {node} lost {packets} packets: packets before them in their message are missing")
+            }
         }
     }
 }

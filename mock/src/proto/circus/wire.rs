@@ -1,13 +1,10 @@
 //! The bytes of packets, for whoever must agree with the kernels of this crate.
 
-use std::collections::VecDeque;
-
 use crate::engine::{Clocked as _, Cycle};
 use crate::profile::circus::PACKET_BYTES;
 use crate::proto::circus::fifo::{WORD_BYTES_MAX, Wires, Word};
 use crate::proto::circus::kernels::{Module, Receive, Send, Source};
 use crate::proto::circus::packet::Format;
-use crate::proto::circus::pipe::Pipe;
 
 /// What the headers of a channel's packets have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +27,7 @@ pub fn packets(messages: &[Vec<u8>], word_bytes: usize, header: Header) -> Vec<[
     let (from, to) = (wires.add_words(1), wires.add_packets(1));
     let mut source = Source::new(from, word_bytes);
     messages.iter().for_each(|message| source.push(message, true));
-    let send = Module::Send(Send {
-        from,
-        to,
-        destination: header.destination,
-        channel: header.channel,
-        buffer: VecDeque::new(),
-        is_ending: false,
-        pipe: Pipe::new(0),
-        is_active: false,
-    });
+    let send = Module::Send(Send::new((from, to), (header.destination, header.channel), 0));
     let format = Format { destination_bits: header.destination_bits };
     let mut packets = Vec::new();
     run(&mut [Module::Source(source), send], &mut wires, |wires| {
@@ -48,7 +36,8 @@ pub fn packets(messages: &[Vec<u8>], word_bytes: usize, header: Header) -> Vec<[
     packets
 }
 
-/// Returns the words that a receive kernel makes of packets, all of one channel.
+/// Returns the words that a receive kernel makes of packets, all of one channel. If packets are missing, the rest of their
+/// message gives no words.
 ///
 /// # Panics
 /// Unless a word has 1 to 64 bytes.
@@ -58,15 +47,7 @@ pub fn words(packets: &[[u8; PACKET_BYTES]], word_bytes: usize, destination_bits
     let (from, to) = (wires.add_packets(packets.len()), wires.add_words(1));
     let format = Format { destination_bits };
     packets.iter().for_each(|packet| wires.packets[from].push(format.decode(packet)));
-    let receive = Module::Receive(Receive {
-        from,
-        to,
-        word_bytes,
-        buffer: VecDeque::new(),
-        is_ending: false,
-        pipe: Pipe::new(0),
-        is_active: false,
-    });
+    let receive = Module::Receive(Receive::new((from, to), word_bytes, 0));
     let mut words = Vec::new();
     run(&mut [receive], &mut wires, |wires| words.extend(wires.take_word(to)));
     words

@@ -20,16 +20,21 @@ fn overrun(profile: &Profile) -> (Network, Vec<ChannelId>) {
 fn an_overrun_loses_packets_and_says_how_many_and_where() {
     let (mut network, channels) = overrun(&Profile::published());
     let losses = network.losses();
-    let [Loss { node: 1, place: LossPlace::FullBuffer { port: "west" }, packets }] = losses[..] else {
+    let [
+        Loss { node: 1, place: LossPlace::FullBuffer { port: "west" }, packets },
+        Loss { node: 2, place: LossPlace::CutMessage, packets: behind },
+    ] = losses[..]
+    else {
         panic!("{losses:?}");
     };
     assert!(packets > 100);
     assert!(losses[0].to_string().starts_with("card 1 lost "), "{}", losses[0]);
     // What card 1 sends itself enters the router only if there is room.
     assert!(network.take(channels[1]).unwrap() == bytes(2, 200_000));
-    // A packet has 60 bytes, but the last one, which ends the message: without it the reader keeps what is no whole word.
-    let (arrived, whole) = (network.take(channels[0]).unwrap().len(), (200_000 / 60 - packets as usize) * 60);
-    assert!(arrived == whole + 20 || arrived == (whole + 60) / 64 * 64, "{arrived} bytes without {packets} packets");
+    // Of the other message, the whole words before the first packet that was lost.
+    let taken = 200_000_usize.div_ceil(60) - (packets + behind) as usize;
+    assert!(taken > 0 && behind > 0, "{losses:?}");
+    assert!(network.take(channels[0]).unwrap() == bytes(1, 200_000)[..taken * 60 / 64 * 64], "{losses:?}");
 }
 
 #[test]
@@ -97,7 +102,8 @@ fn the_published_network_loses_what_would_deadlock() {
     for ring in RINGS {
         let (mut network, _) = cyclic(&TIGHT, ring);
         network.run().unwrap();
-        let losses = network.losses();
+        let mut losses = network.losses();
+        losses.retain(|loss| loss.place != LossPlace::CutMessage);
         assert!(losses.iter().all(|loss| loss.place == LossPlace::FullBuffer { port: ring.input }), "{losses:?}");
         assert_eq!(losses.len(), 6, "{losses:?}");
     }
@@ -196,7 +202,8 @@ fn bit_errors_do_harm_and_retransmission_undoes_it() {
     let noisy = Profile { bit_error_rate: 1e-5, ..Profile::published() };
     let (arrived, links, _) = run(&noisy);
     assert!(arrived != bytes(1, 200_000));
-    assert!(links.bad_flits > 50 && links.sent_again == 0, "{links:?}");
+    // Where a header is wrong, the message ends: the way back carries less.
+    assert!(links.bad_flits > 30 && links.sent_again == 0, "{links:?}");
     let (_, _, losses) = run(&Profile { bit_error_rate: 1e-3, ..Profile::published() });
     let lost = |place| losses.iter().filter(|loss| loss.place == place).map(|loss| loss.packets).sum::<u64>();
     assert!(lost(LossPlace::NoRoute) > 10 && lost(LossPlace::NoChannel) > 10, "{losses:?}");

@@ -1,6 +1,7 @@
 //! CIRCUS networks: data arrives, gaps of the published system are reported, and options close them.
 
 mod gaps;
+mod losses;
 mod measurements;
 mod pipelines;
 mod traffic;

@@ -1,5 +1,6 @@
 //! Channels of CIRCUS cards, as their hosts use them: every byte in order, back-pressure, losses, and cards that fail.
 
+mod lost;
 mod observed;
 
 use std::collections::VecDeque;

@@ -296,6 +296,20 @@ fn a_hostile_card_gives_errors() {
 }
 
 #[test]
+fn a_slot_with_part_of_a_word_is_refused() {
+    let cards = cards_of_two();
+    let (functions, _) = observed(&cards, Some(slot::encode(1, 6, false)));
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    let mut reader = network.reader(1, settings(0, 4, 4)).unwrap();
+    network.writer(0, 1, settings(0, 4, 4)).unwrap().write(&[7; 4], PATIENCE).unwrap();
+    let error = reader.read(&mut [0; 8], PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Invalid { what: "header of a slot", .. }), "{error}");
+    assert!(error.to_string().contains("in words of 4 bytes"), "{error}");
+    assert!(matches!(reader.try_read(&mut [0; 4]), Err(Error::Stopped { .. })));
+}
+
+#[test]
 fn a_host_that_breaks_the_rules_stops_its_own_end() {
     let cards = cards_of_two();
     let functions = functions(&cards);

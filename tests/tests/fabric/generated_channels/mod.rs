@@ -147,8 +147,25 @@ fn every_type_of_word_is_packed_and_unpacked_as_by_the_mock() {
     let lengths = [1, 59, 60, 61, 64, 3, 0, 960, 961, 127];
     let packets = |channel: &Channel| {
         let mut packets = host_packets(channel, channel.id.into(), &lengths, 6);
-        let bit_errors = [(63, true), (4, false), (0, false), (61, true), (8, false), (0, true), (62, true)];
-        packets.extend(bit_errors.map(|(length, is_last)| damaged(channel, length, is_last, length as u64)));
+        // Some begin a message, some go on with it, and before some, packets are missing.
+        let bit_errors = [
+            (63, true, true, 0),
+            (4, false, true, 1),
+            (0, false, false, 2),
+            (61, true, false, 3),
+            (8, false, true, 255),
+            (3, true, false, 0),
+            (62, true, true, 1),
+            (5, true, false, 2),
+            (20, false, true, 3),
+            (60, false, false, 5),
+            (60, true, false, 6),
+            (59, false, true, 7),
+            (57, true, true, 8),
+        ];
+        packets.extend(bit_errors.map(|(length, is_last, is_first, number)| {
+            damaged(channel, &Damaged { length, is_last, is_first, number, seed: length as u64 })
+        }));
         packets
     };
     let packets: Vec<_> = definition.channels().iter().map(|channel| (channel, packets(channel))).collect();
@@ -191,7 +208,8 @@ fn host_code_checks_its_arguments_and_loads_routes() {
 fn any_name_that_is_not_refused_works() {
     let names =
         "level word packet buffer words messages messages_left words_left count header i is_ending is_last destination
-        held turn granted next first whole units bytes ports card cards circus error position match self class x";
+        held turn granted next first whole units bytes ports card cards circus error position match self class x
+        number found packets length is_first is_taken goes_on is_within";
     let names: Vec<&str> = names.split_ascii_whitespace().collect();
     let mut text = String::from("<channels>");
     for (id, pair) in names.chunks(2).enumerate() {
@@ -249,30 +267,55 @@ struct Drawn {
     messages: usize,
     destination: u32,
     lengths: Vec<usize>,
-    /// Packets with any header: length, whether a message ends, and the seed of the payload.
-    damaged: Vec<(usize, bool, u64)>,
+    /// Which packets of these messages arrive, again and again.
+    is_kept: Vec<bool>,
+    /// Packets with any header.
+    damaged: Vec<Damaged>,
+}
+
+/// What a bit error may make of a packet.
+#[derive(Debug)]
+struct Damaged {
+    length: usize,
+    is_last: bool,
+    is_first: bool,
+    number: u8,
+    /// Of the payload.
+    seed: u64,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     let word = prop::sample::select(all_words());
-    let damaged = prop::collection::vec((0..64_usize, any::<bool>(), any::<u64>()), 0..8);
+    let header = (0..64_usize, any::<bool>(), any::<bool>(), 0..3_u8, any::<u64>());
+    let damaged = prop::collection::vec(header, 0..8);
+    let damaged = damaged.prop_map(|headers| {
+        let one = |(length, is_last, is_first, number, seed)| Damaged { length, is_last, is_first, number, seed };
+        headers.into_iter().map(one).collect()
+    });
     let lengths = prop::collection::vec(0..400_usize, 0..5);
-    (word, 1..200_usize, 0..4_usize, 0..64_u32, lengths, damaged).prop_map(
-        |(word, words, messages, destination, lengths, damaged)| Drawn {
+    let is_kept = prop::collection::vec(prop::bool::weighted(0.8), 1..12);
+    (word, 1..200_usize, 0..4_usize, 0..64_u32, lengths, is_kept, damaged).prop_map(
+        |(word, words, messages, destination, lengths, is_kept, damaged)| Drawn {
             word,
             words,
             messages,
             destination,
             lengths,
+            is_kept,
             damaged,
         },
     )
 }
 
 /// A packet as a bit error may leave it. Units of words are whole, as kernels round up to them.
-fn damaged(channel: &Channel, length: usize, is_last: bool, seed: u64) -> [u8; PACKET_BYTES] {
+fn damaged(channel: &Channel, damaged: &Damaged) -> [u8; PACKET_BYTES] {
+    let Damaged { length, is_last, is_first, number, seed } = *damaged;
     let length = if is_last { length } else { length / 4 * 4 };
-    let header = u32::from(channel.id) << 6 | (length as u32) << 14 | u32::from(is_last) << 20;
+    let header = u32::from(channel.id) << 6
+        | (length as u32) << 14
+        | u32::from(is_last) << 20
+        | u32::from(is_first) << 21
+        | u32::from(number) << 22;
     let mut packet = [0; PACKET_BYTES];
     packet[..4].copy_from_slice(&header.to_le_bytes());
     let bytes = length.min(PACKET_BYTES - 4);
@@ -296,9 +339,10 @@ proptest! {
         }).collect();
         check_packets(&application, 6, &sent)?;
         let packets: Vec<_> = all().map(|(channel, drawn)| {
-            let mut packets = host_packets(channel, channel.id.into(), &drawn.lengths, 6);
-            let any = drawn.damaged.iter().map(|(length, is_last, seed)| damaged(channel, *length, *is_last, *seed));
-            packets.extend(any);
+            let packets = host_packets(channel, channel.id.into(), &drawn.lengths, 6).into_iter();
+            let kept = packets.zip(drawn.is_kept.iter().cycle()).filter(|(_, is_kept)| **is_kept);
+            let mut packets: Vec<_> = kept.map(|(packet, _)| packet).collect();
+            packets.extend(drawn.damaged.iter().map(|one| damaged(channel, one)));
             (channel, packets)
         }).collect();
         check_words(&application, 6, &packets)?;

@@ -28,7 +28,8 @@
 
 /*
  * A packet: a header of 4 B and a payload of 60 B. From bit 0 on, the header has the destination, the id of the channel
- * (8 bits), the bytes of the payload that are data (6 bits), and whether a message ends with them (1 bit).
+ * (8 bits), the bytes of the payload that are data (6 bits), whether a message ends with them (1 bit) or begins with them
+ * (1 bit), and the number of the packet since its send kernel started, modulo 256 (8 bits).
  */
 union circus_packet {
     uint16 whole;
@@ -40,6 +41,8 @@ union circus_packet {
 #define CIRCUS_CHANNEL_SHIFT CIRCUS_DESTINATION_BITS
 #define CIRCUS_LENGTH_SHIFT (CIRCUS_DESTINATION_BITS + 8)
 #define CIRCUS_LAST_SHIFT (CIRCUS_DESTINATION_BITS + 14)
+#define CIRCUS_FIRST_SHIFT (CIRCUS_DESTINATION_BITS + 15)
+#define CIRCUS_NUMBER_SHIFT (CIRCUS_DESTINATION_BITS + 16)
 
 /* simple_out writes channel 0. */
 channel float simple_out __attribute__((depth(16)));
@@ -85,6 +88,8 @@ __kernel void circus_send_simple_out(const uint destination, const ulong words, 
     ulong messages_left = words > 0 ? messages : 0;
     ulong words_left = words;
     bool is_ending = false;
+    bool is_first = true;
+    uint number = 0;
 
     while (messages_left > 0) {
         if (level < 15 && !is_ending) {
@@ -106,6 +111,7 @@ __kernel void circus_send_simple_out(const uint destination, const ulong words, 
             const bool is_last = is_ending && level <= 15;
             union circus_packet packet;
             packet.words[0] = header | count * 4 << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
+            packet.words[0] |= (uint)is_first << CIRCUS_FIRST_SHIFT | number << CIRCUS_NUMBER_SHIFT;
             #pragma unroll
             for (uint i = 0; i < 15; i++) {
                 packet.words[1 + i] = i < count ? buffer[i] : 0;
@@ -116,6 +122,8 @@ __kernel void circus_send_simple_out(const uint destination, const ulong words, 
                 buffer[i] = buffer[15 + i];
             }
             level -= count;
+            is_first = is_last;
+            number = (number + 1) & 255;
             if (is_last) {
                 is_ending = false;
                 words_left = words;
@@ -145,6 +153,8 @@ __kernel void circus_send_match(const uint destination, const ulong words, const
     ulong messages_left = words > 0 ? messages : 0;
     ulong words_left = words;
     bool is_ending = false;
+    bool is_first = true;
+    uint number = 0;
 
     while (messages_left > 0) {
         if (level < 30 && !is_ending) {
@@ -166,6 +176,7 @@ __kernel void circus_send_match(const uint destination, const ulong words, const
             const bool is_last = is_ending && level <= 30;
             union circus_packet packet;
             packet.words[0] = header | count * 2 << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
+            packet.words[0] |= (uint)is_first << CIRCUS_FIRST_SHIFT | number << CIRCUS_NUMBER_SHIFT;
             #pragma unroll
             for (uint i = 0; i < 30; i++) {
                 packet.shorts[2 + i] = i < count ? buffer[i] : 0;
@@ -176,6 +187,8 @@ __kernel void circus_send_match(const uint destination, const ulong words, const
                 buffer[i] = buffer[30 + i];
             }
             level -= count;
+            is_first = is_last;
+            number = (number + 1) & 255;
             if (is_last) {
                 is_ending = false;
                 words_left = words;
@@ -205,6 +218,8 @@ __kernel void circus_send_wide_out(const uint destination, const ulong words, co
     ulong messages_left = words > 0 ? messages : 0;
     ulong words_left = words;
     bool is_ending = false;
+    bool is_first = true;
+    uint number = 0;
 
     while (messages_left > 0) {
         if (level < 15 && !is_ending) {
@@ -226,6 +241,7 @@ __kernel void circus_send_wide_out(const uint destination, const ulong words, co
             const bool is_last = is_ending && level <= 15;
             union circus_packet packet;
             packet.words[0] = header | count * 4 << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
+            packet.words[0] |= (uint)is_first << CIRCUS_FIRST_SHIFT | number << CIRCUS_NUMBER_SHIFT;
             #pragma unroll
             for (uint i = 0; i < 15; i++) {
                 packet.words[1 + i] = i < count ? buffer[i] : 0;
@@ -236,6 +252,8 @@ __kernel void circus_send_wide_out(const uint destination, const ulong words, co
                 buffer[i] = buffer[15 + i];
             }
             level -= count;
+            is_first = is_last;
+            number = (number + 1) & 255;
             if (is_last) {
                 is_ending = false;
                 words_left = words;
@@ -293,7 +311,8 @@ void circus_put_simple_in(const float circus_word)
 
 /*
  * Takes payloads out of packets, and cuts them into the words of simple_in. If the last word of a message is not whole,
- * zeros complete it.
+ * zeros complete it. Words that cross packets begin nowhere known behind a packet that is missing, so it drops the rest of
+ * the message.
  */
 __attribute__((max_global_work_dim(0)))
 __attribute__((autorun))
@@ -302,6 +321,8 @@ __kernel void circus_receive_simple_in(void)
     uint buffer[15 + 1] = {0};
     uint level = 0;
     bool is_ending = false;
+    bool is_within = false;
+    uint number = 0;
 
     while (1) {
         if (level < 1 && !is_ending) {
@@ -310,12 +331,20 @@ __kernel void circus_receive_simple_in(void)
             /* A bit error can give any length. */
             const uint bytes = packet.words[0] >> CIRCUS_LENGTH_SHIFT & 63;
             const uint count = bytes < 60 ? (bytes + 4 - 1) / 4 : 15;
+            const uint found = packet.words[0] >> CIRCUS_NUMBER_SHIFT & 255;
+            const bool is_first = packet.words[0] >> CIRCUS_FIRST_SHIFT & 1;
+            const bool is_last = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            const bool goes_on = is_within && found == number && !is_first;
+            const bool is_taken = goes_on || is_first || 15 % 1 == 0;
+            level = goes_on ? level : 0;
             #pragma unroll
             for (uint i = 0; i < 15; i++) {
                 buffer[level + i] = packet.words[1 + i];
             }
-            level += count;
-            is_ending = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            level += is_taken ? count : 0;
+            is_ending = is_taken && is_last;
+            is_within = is_taken && !is_last;
+            number = (found + 1) & 255;
         }
         if (level >= 1 || is_ending) {
             union {
@@ -347,7 +376,8 @@ void circus_put_self(const half circus_word)
 
 /*
  * Takes payloads out of packets, and cuts them into the words of self. If the last word of a message is not whole,
- * zeros complete it.
+ * zeros complete it. Words that cross packets begin nowhere known behind a packet that is missing, so it drops the rest of
+ * the message.
  */
 __attribute__((max_global_work_dim(0)))
 __attribute__((autorun))
@@ -356,6 +386,8 @@ __kernel void circus_receive_self(void)
     ushort buffer[30 + 1] = {0};
     uint level = 0;
     bool is_ending = false;
+    bool is_within = false;
+    uint number = 0;
 
     while (1) {
         if (level < 1 && !is_ending) {
@@ -364,12 +396,20 @@ __kernel void circus_receive_self(void)
             /* A bit error can give any length. */
             const uint bytes = packet.words[0] >> CIRCUS_LENGTH_SHIFT & 63;
             const uint count = bytes < 60 ? (bytes + 2 - 1) / 2 : 30;
+            const uint found = packet.words[0] >> CIRCUS_NUMBER_SHIFT & 255;
+            const bool is_first = packet.words[0] >> CIRCUS_FIRST_SHIFT & 1;
+            const bool is_last = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            const bool goes_on = is_within && found == number && !is_first;
+            const bool is_taken = goes_on || is_first || 30 % 1 == 0;
+            level = goes_on ? level : 0;
             #pragma unroll
             for (uint i = 0; i < 30; i++) {
                 buffer[level + i] = packet.shorts[2 + i];
             }
-            level += count;
-            is_ending = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            level += is_taken ? count : 0;
+            is_ending = is_taken && is_last;
+            is_within = is_taken && !is_last;
+            number = (found + 1) & 255;
         }
         if (level >= 1 || is_ending) {
             union {
@@ -401,7 +441,8 @@ void circus_put_wide_in(const double8 circus_word)
 
 /*
  * Takes payloads out of packets, and cuts them into the words of wide_in. If the last word of a message is not whole,
- * zeros complete it.
+ * zeros complete it. Words that cross packets begin nowhere known behind a packet that is missing, so it drops the rest of
+ * the message.
  */
 __attribute__((max_global_work_dim(0)))
 __attribute__((autorun))
@@ -410,6 +451,8 @@ __kernel void circus_receive_wide_in(void)
     uint buffer[15 + 16] = {0};
     uint level = 0;
     bool is_ending = false;
+    bool is_within = false;
+    uint number = 0;
 
     while (1) {
         if (level < 16 && !is_ending) {
@@ -418,12 +461,20 @@ __kernel void circus_receive_wide_in(void)
             /* A bit error can give any length. */
             const uint bytes = packet.words[0] >> CIRCUS_LENGTH_SHIFT & 63;
             const uint count = bytes < 60 ? (bytes + 4 - 1) / 4 : 15;
+            const uint found = packet.words[0] >> CIRCUS_NUMBER_SHIFT & 255;
+            const bool is_first = packet.words[0] >> CIRCUS_FIRST_SHIFT & 1;
+            const bool is_last = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            const bool goes_on = is_within && found == number && !is_first;
+            const bool is_taken = goes_on || is_first || 15 % 16 == 0;
+            level = goes_on ? level : 0;
             #pragma unroll
             for (uint i = 0; i < 15; i++) {
                 buffer[level + i] = packet.words[1 + i];
             }
-            level += count;
-            is_ending = packet.words[0] >> CIRCUS_LAST_SHIFT & 1;
+            level += is_taken ? count : 0;
+            is_ending = is_taken && is_last;
+            is_within = is_taken && !is_last;
+            number = (found + 1) & 255;
         }
         if (level >= 16 || is_ending) {
             union {

@@ -26,7 +26,8 @@
 
 /*
  * A packet: a header of 4 B and a payload of 60 B. From bit 0 on, the header has the destination, the id of the channel
- * (8 bits), the bytes of the payload that are data (6 bits), and whether a message ends with them (1 bit).
+ * (8 bits), the bytes of the payload that are data (6 bits), whether a message ends with them (1 bit) or begins with them
+ * (1 bit), and the number of the packet since its send kernel started, modulo 256 (8 bits).
  */
 union circus_packet {
     uint16 whole;
@@ -38,3 +39,5 @@ union circus_packet {
 #define CIRCUS_CHANNEL_SHIFT CIRCUS_DESTINATION_BITS
 #define CIRCUS_LENGTH_SHIFT (CIRCUS_DESTINATION_BITS + 8)
 #define CIRCUS_LAST_SHIFT (CIRCUS_DESTINATION_BITS + 14)
+#define CIRCUS_FIRST_SHIFT (CIRCUS_DESTINATION_BITS + 15)
+#define CIRCUS_NUMBER_SHIFT (CIRCUS_DESTINATION_BITS + 16)

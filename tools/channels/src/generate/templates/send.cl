@@ -19,6 +19,8 @@ __kernel void circus_send_@NAME@(const uint destination, const ulong words, cons
     ulong messages_left = words > 0 ? messages : 0;
     ulong words_left = words;
     bool is_ending = false;
+    bool is_first = true;
+    uint number = 0;
 
     while (messages_left > 0) {
         if (level < @PAYLOAD@ && !is_ending) {
@@ -40,6 +42,7 @@ __kernel void circus_send_@NAME@(const uint destination, const ulong words, cons
             const bool is_last = is_ending && level <= @PAYLOAD@;
             union circus_packet packet;
             packet.words[0] = header | count * @UNIT_BYTES@ << CIRCUS_LENGTH_SHIFT | (uint)is_last << CIRCUS_LAST_SHIFT;
+            packet.words[0] |= (uint)is_first << CIRCUS_FIRST_SHIFT | number << CIRCUS_NUMBER_SHIFT;
             #pragma unroll
             for (uint i = 0; i < @PAYLOAD@; i++) {
                 packet.@FIELD@[@HEADER@ + i] = i < count ? buffer[i] : 0;
@@ -50,6 +53,8 @@ __kernel void circus_send_@NAME@(const uint destination, const ulong words, cons
                 buffer[i] = buffer[@PAYLOAD@ + i];
             }
             level -= count;
+            is_first = is_last;
+            number = (number + 1) & 255;
             if (is_last) {
                 is_ending = false;
                 words_left = words;
