@@ -2,7 +2,8 @@
 
 use fpga_collective::element_bytes;
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyMemoryView;
@@ -17,31 +18,39 @@ pub(crate) struct Array {
     view: PyUntypedBuffer,
     /// Axes of the object: those of the view, or none: then the view has one.
     axes: usize,
+    /// The elements' type, if NumPy gives no view of it: then the view has another one of the same size.
+    dtype: Option<Py<PyAny>>,
+    /// What `view` is a view of, if the garbage collector can go on from there to the object.
+    memory: Option<Py<PyMemoryView>>,
 }
 
-/// Returns a view of an object, and the axes of the object. `what` names it in errors.
-fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<(PyUntypedBuffer, usize)> {
-    match PyUntypedBuffer::get(object) {
+/// Opens an object. `what` names it in errors.
+fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
+    static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let error = match PyUntypedBuffer::get(object) {
         Ok(view) => {
             let axes = view.dimensions();
-            Ok((view, axes))
+            return Ok(Array { view, axes, dtype: None, memory: None });
         }
-        Err(error) => {
-            let is_incomplete = error.is_instance_of::<PyBufferError>(object.py());
-            if !is_incomplete && !error.is_instance_of::<PyValueError>(object.py()) {
-                return Err(error.into());
-            }
-            match without_dates(object, is_incomplete, what)? {
-                Some(plain) => open_incomplete(&plain, what),
-                None if is_incomplete => open_incomplete(object, what),
-                None => Err(error.into()),
-            }
-        }
+        Err(error) => error,
+    };
+    let is_incomplete = error.is_instance_of::<PyBufferError>(py);
+    // A scalar of NumPy with a type that has no format is no wrong type. Others may have a dtype and no memory.
+    let is_without_format = error.is_instance_of::<PyValueError>(py)
+        || error.is_instance_of::<PyTypeError>(py) && object.is_instance(GENERIC.import(py, "numpy", "generic")?)?;
+    if !is_incomplete && !is_without_format {
+        return Err(error.into());
+    }
+    match stand_in(object, is_incomplete, what)? {
+        Some((plain, dtype)) => Ok(Array { dtype: Some(dtype.unbind()), ..open_incomplete(&plain, what)? }),
+        None if is_incomplete => open_incomplete(object, what),
+        None => Err(error.into()),
     }
 }
 
 /// Opens an object whose views have no strides, or no axes: PyO3 gives none of these.
-fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<(PyUntypedBuffer, usize)> {
+fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
@@ -49,30 +58,36 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<(PyUntypedBu
     let memory = PyMemoryView::from(object)?;
     let axes = memory.getattr("ndim")?.extract::<usize>()?;
     if axes > 0 {
-        return Ok((PyUntypedBuffer::get(&memory)?, axes));
+        return Ok(Array { view: PyUntypedBuffer::get(&memory)?, axes, dtype: None, memory: None });
     }
     if has_objects(memory.getattr("format")?.extract::<String>()?.as_bytes()) {
         return Err(references(what));
     }
+    let bytes = format!("V{}", memory.getattr("itemsize")?.extract::<usize>()?);
     // Not of the object itself: NumPy copies its scalars, which are read-only, to a writable array.
     let array = match ASARRAY.import(py, "numpy", "asarray")?.call1((&memory,)) {
         Ok(array) => array,
         // NumPy has no such type, as the pointers of ctypes.
-        Err(_) => {
-            let bytes = format!("V{}", memory.getattr("itemsize")?.extract::<usize>()?);
-            FROMBUFFER.import(py, "numpy", "frombuffer")?.call1((&memory, bytes))?
-        }
+        Err(_) => FROMBUFFER.import(py, "numpy", "frombuffer")?.call1((&memory, &bytes))?,
     };
-    Ok((PyUntypedBuffer::get(&array.call_method1("reshape", (1,))?)?, axes))
+    let array = array.call_method1("reshape", (1,))?;
+    if let Ok(view) = PyUntypedBuffer::get(&array) {
+        return Ok(Array { view, axes, dtype: None, memory: None });
+    }
+    // The fields of a union overlap: NumPy has such types, and gives no view of them.
+    let dtype = array.getattr("dtype")?;
+    let view = PyUntypedBuffer::get(&array.call_method1("view", (bytes,))?)?;
+    Ok(Array { view, axes, dtype: Some(dtype.unbind()), memory: None })
 }
 
-/// Returns dates of NumPy as the numbers that they are, and its records with dates as bytes: NumPy refuses to give a view of an array
-/// of these. Of scalar dates its view is incomplete. Returns `None` for other objects.
-fn without_dates<'py>(
+/// Returns dates of NumPy as the numbers that they are, and elements of other types without a format as bytes, each with their type:
+/// records with dates or with fields that overlap, and types that NumPy lacks. NumPy refuses to give a view of an array of these. Of
+/// scalar dates its view is incomplete. Returns `None` for other objects.
+fn stand_in<'py>(
     object: &Bound<'py, PyAny>,
     is_incomplete: bool,
     what: &str,
-) -> Result<Option<Bound<'py, PyAny>>> {
+) -> Result<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(None) };
     let Some(kind) = dtype.getattr_opt("kind")? else { return Ok(None) };
     let is_date = matches!(kind.extract()?, "M" | "m");
@@ -89,7 +104,7 @@ fn without_dates<'py>(
     } else {
         format!("V{}", dtype.getattr("itemsize")?.extract::<usize>()?)
     };
-    Ok(Some(object.call_method1("view", (plain,))?))
+    Ok(Some((object.call_method1("view", (plain,))?, dtype)))
 }
 
 /// Whether elements of a format have pointers to Python objects.
@@ -107,25 +122,36 @@ fn references(what: &str) -> Error {
 impl Array {
     /// Opens an object to be read. `what` names it in errors.
     pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        let (view, axes) = open(object, what)?;
-        if has_objects(view.format().to_bytes()) {
+        let array = open(object, what)?;
+        if has_objects(array.view.format().to_bytes()) {
             return Err(references(what));
         }
-        if !view.is_c_contiguous() {
+        if !array.view.is_c_contiguous() {
             return Err(Error::usage(format!(
                 "{what} is not C-contiguous: pass a copy, such as numpy.ascontiguousarray({what})"
             )));
         }
-        Ok(Array { view, axes })
+        Ok(array)
     }
 
     /// Opens an object to be written.
     pub(crate) fn destination(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        let array = Array::source(object, what)?;
+        let memory = PyMemoryView::from(object).ok();
+        let mut array = Array::source(memory.as_ref().map_or(object, |memory| memory.as_any()), what)?;
         if array.view.readonly() {
             return Err(Error::usage(format!("{what} is read-only: pass a writable array")));
         }
+        let owner = array.view.obj(object.py());
+        array.memory = memory.filter(|memory| owner.is_some_and(|owner| owner.is(memory))).map(Bound::unbind);
         Ok(array)
+    }
+
+    /// Shows the object to the garbage collector, if it can be reached. It cannot where NumPy gave a view of another type: until that
+    /// is let go of, a cycle through it stays.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // Once for `memory`, and once for `view`, which holds it, too.
+        visit.call(&self.memory)?;
+        visit.call(&self.memory)
     }
 
     pub(crate) fn view(&self) -> &PyUntypedBuffer {
@@ -149,8 +175,16 @@ impl Array {
         self.view.buf_ptr().addr()
     }
 
-    /// Refuses elements of another type than those of `other`.
-    pub(crate) fn check_like(&self, other: &Array, what: &str) -> Result<()> {
+    /// Refuses elements of another type than those of `other`. Where NumPy gives no view of both, their own types count; of one, those
+    /// of the views: dates are integers then, and others are bytes.
+    pub(crate) fn check_like(&self, other: &Array, what: &str, py: Python<'_>) -> Result<()> {
+        if let (Some(own), Some(expected)) = (&self.dtype, &other.dtype) {
+            let (own, expected) = (own.bind(py), expected.bind(py));
+            return match own.eq(expected)? {
+                true => Ok(()),
+                false => Err(Error::usage(format!("{what} has dtype {own}: expected {expected}, as the input"))),
+            };
+        }
         let (own, expected) = (self.format(), other.format());
         // One type may have several letters, as long and long long.
         let is_same = match (self.element(), other.element()) {

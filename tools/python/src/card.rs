@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
 use crate::array::Array;
+use crate::exit::InPython;
 use crate::shared::Shared;
 
 /// A card of a ``Cards``: what it can do, and its memory.
@@ -126,9 +127,11 @@ impl Card {
     ///
     /// Operations use the same memory, from its beginning: do not write there while one is in flight.
     fn write(&self, py: Python<'_>, address: u64, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let inside = InPython::enter(py);
         let array = Array::source(array, "the array")?;
+        drop(inside);
         let (index, bytes) = (self.index, array.bytes());
-        Ok(self.shared.with(|state| {
+        Ok(self.shared.with(py, |state| {
             let found = self.shared.find(array.address(), bytes);
             let (buffer, at) = match found {
                 Some(found) => found,
@@ -144,9 +147,11 @@ impl Card {
 
     /// Fills a writable, C-contiguous array with the card's memory from a byte address on, and returns the array.
     fn read<'py>(&self, py: Python<'py>, address: u64, out: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let inside = InPython::enter(py);
         let array = Array::destination(&out, "out")?;
+        drop(inside);
         let (index, bytes) = (self.index, array.bytes());
-        self.shared.with(|state| {
+        self.shared.with(py, |state| {
             if let Some((buffer, at)) = self.shared.find(array.address(), bytes) {
                 return state.transfer(py, |cards| cards.store_memory(index, address, &buffer, at, bytes as u64));
             }

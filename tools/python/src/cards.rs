@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use fpga_collective::Request;
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyIterator, PyList, PyMemoryView, PyString, PyTuple};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
+use crate::exit::InPython;
 use crate::form::{Axes, Form};
 use crate::memory::{Mapped, Memory};
 use crate::operation::{Operation, limit};
@@ -77,18 +78,21 @@ impl Cards {
             bytes: arrays.block_bytes,
         };
         let Arrays { input, output, result, .. } = arrays;
-        Ok(self.0.with(|state| {
-            if state.cards.in_flight().is_some() {
-                let message = "an operation of these cards is in flight: wait for it, or abort it";
-                return Err(fpga_collective::Error::new(fpga_collective::Class::Refused, message).into());
-            }
+        Ok(self.0.with(py, |state| {
+            // Before it plans.
+            state.check_idle()?;
             let id = state.planned(py, &request, form.name)?;
-            Operation::launch(py, (&self.0, state), (form, id), input.as_ref(), (output, result))
+            Operation::launch(py, (&self.0, state), (form, id, None), input.as_ref(), (output, result))
         })?)
     }
 
     fn last(&self) -> u32 {
         self.0.ranks as u32 - 1
+    }
+
+    fn card(&self, py: Python<'_>, index: u32) -> Result<Card> {
+        let info = self.0.with(py, |state| Ok(state.cards.info(index)?))?;
+        Ok(Card::new(&self.0, index, info))
     }
 }
 
@@ -126,14 +130,24 @@ impl Cards {
         self.0.ranks
     }
 
-    fn __getitem__(&self, index: isize) -> PyResult<Card> {
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let cards = (0..self.0.ranks as u32).map(|index| self.card(py, index)).collect::<Result<Vec<_>>>()?;
+        PyList::new(py, cards)?.try_iter()
+    }
+
+    fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<Card> {
+        let py = index.py();
         let count = self.0.ranks as isize;
-        let from_start = if index < 0 { index + count } else { index };
-        if !(0..count).contains(&from_start) {
-            return Err(PyIndexError::new_err(format!("no card {index} (the last is {})", count - 1)));
+        let found = match index.extract::<isize>() {
+            Ok(index) => Some(if index < 0 { index + count } else { index }),
+            // As of a list.
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => None,
+            Err(error) => return Err(error),
+        };
+        match found.filter(|index| (0..count).contains(index)) {
+            Some(index) => Ok(self.card(py, index as u32)?),
+            None => Err(PyIndexError::new_err(format!("no card {index} (the last is {})", count - 1))),
         }
-        let info = self.0.with(|state| Ok(state.cards.info(from_start as u32)?))?;
-        Ok(Card::new(&self.0, from_start as u32, info))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -147,7 +161,9 @@ impl Cards {
         error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        match self.close(py) {
+        let closed = self.close(py);
+        let _inside = InPython::enter(py);
+        match closed {
             // The error of the body is on its way, and says more.
             Err(failure) if !error.is_none() => {
                 PyErr::from_value(error.clone()).add_note(py, format!("the close failed: {failure}"))
@@ -169,14 +185,14 @@ impl Cards {
 
     /// The time limit of calls that have none of their own, seconds.
     #[getter]
-    fn get_timeout(&self) -> PyResult<f64> {
-        Ok(self.0.with(|state| Ok(state.timeout))?)
+    fn get_timeout(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.0.with(py, |state| Ok(state.timeout))?)
     }
 
     #[setter]
-    fn set_timeout(&self, seconds: f64) -> PyResult<()> {
+    fn set_timeout(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let limit = limit(seconds)?;
-        Ok(self.0.with(|state| {
+        Ok(self.0.with(py, |state| {
             state.cards.set_timeout(limit);
             state.timeout = seconds;
             Ok(())
@@ -184,8 +200,8 @@ impl Cards {
     }
 
     /// Returns zeroed host memory of at least ``nbytes`` bytes that the cards read and write themselves.
-    fn memory(&self, nbytes: usize) -> PyResult<Memory> {
-        let mapped = self.0.with(|state| Mapped::allocate(&state.cards, nbytes))?;
+    fn memory(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
+        let mapped = self.0.with(py, |state| Mapped::allocate(&state.cards, nbytes))?;
         let mapped = Arc::new(mapped);
         self.0.note(&mapped);
         Ok(Memory(mapped))
@@ -199,6 +215,7 @@ impl Cards {
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let _inside = InPython::enter(slf.py());
         ZEROS.import(slf.py(), "fpga._arrays", "zeros")?.call1((slf, shape, dtype))
     }
 
@@ -226,8 +243,8 @@ impl Cards {
         }
         let peer = peer.unwrap_or(self.last());
         let request = Request { operation: form.name, reduction, element, algorithm, root, peer, bytes };
-        let id = self.0.with(|state| state.plan(py, &request))?;
-        Ok(Plan::new(&self.0, id, form, element.map(str::to_owned), bytes)?)
+        let id = self.0.with(py, |state| state.plan(py, &request))?;
+        Ok(Plan::new(py, &self.0, id, form, element.map(str::to_owned), bytes)?)
     }
 
     /// Launches a barrier: done when all ranks have arrived.

@@ -4,6 +4,8 @@ use fpga_collective::Class;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::exit::InPython;
+
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call failed.
@@ -28,14 +30,18 @@ impl Error {
         fpga_collective::Error::new(Class::Usage, message).into()
     }
 
-    /// Adds the time limit to the error of a wait.
+    /// Adds the time limit to the error of a wait, if it has none: a step of the wait may have a limit of its own.
     pub(crate) fn with_timeout(mut self, limit: f64) -> Self {
         if let Error::Cards { error, timeout } = &mut self
             && error.class == Class::Timeout
         {
-            *timeout = Some(limit);
+            timeout.get_or_insert(limit);
         }
         self
+    }
+
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Error::Cards { error, .. } if error.class == Class::Timeout)
     }
 }
 
@@ -76,9 +82,12 @@ impl From<Error> for PyErr {
         };
         let reason = error.reason.map(|reason| reason.to_string());
         let fields = (kind, error.message, error.causes, error.rank, error.instruction, reason, timeout);
-        Python::attach(|py| match exception(py).and_then(|make| make.call1(fields)) {
-            Ok(value) => PyErr::from_value(value),
-            Err(error) => error,
+        Python::attach(|py| {
+            let _inside = InPython::enter(py);
+            match exception(py).and_then(|make| make.call1(fields)) {
+                Ok(value) => PyErr::from_value(value),
+                Err(error) => error,
+            }
         })
     }
 }

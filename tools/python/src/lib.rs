@@ -7,6 +7,7 @@ mod array;
 mod card;
 mod cards;
 mod error;
+mod exit;
 mod form;
 mod memory;
 mod operation;
@@ -16,6 +17,10 @@ mod shared;
 /// The functions and classes of the package `fpga` that are not Python.
 #[pyo3::pymodule]
 mod _fpga {
+    use pyo3::exceptions::PyImportError;
+    use pyo3::prelude::*;
+    use pyo3::sync::PyOnceLock;
+
     #[pymodule_export]
     use crate::card::{Card, Status};
     #[pymodule_export]
@@ -31,4 +36,21 @@ mod _fpga {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "its name in Python")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Each interpreter has its own.
+        static SYS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let py = module.py();
+        let sys = py.import("sys")?;
+        // The exceptions, and what else is found once, are objects of one interpreter.
+        if !SYS.get_or_init(py, || sys.clone().unbind()).is(&sys) {
+            let message =
+                "fpga serves one interpreter of a process, and another one has imported it: use a process of its own";
+            return Err(PyImportError::new_err(message));
+        }
+        let at_exit = wrap_pyfunction!(crate::exit::at_exit, module)?;
+        py.import("atexit")?.call_method1("register", (at_exit,))?;
+        Ok(())
+    }
 }

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpga_collective::{Class, CollectiveId, DmaBuffer};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::exit::{InPython, stop_if_ending};
 use crate::form::{Axes, Form};
 use crate::memory::Mapped;
-use crate::shared::{Shared, State};
+use crate::plan::Stored;
+use crate::shared::{Orphan, Shared, State};
 
 /// Data of ranks in the staging buffer begin at multiples of this: what cards can take.
 const ALIGNMENT: usize = 64;
@@ -49,6 +52,8 @@ impl Data {
 pub(crate) struct Flight {
     output: Option<Data>,
     axes: Axes,
+    /// The plan that a Python object has, or had: it stays on the cards meanwhile.
+    _plan: Option<Arc<Stored>>,
 }
 
 /// What has become of a launch.
@@ -71,6 +76,10 @@ impl Launch {
     /// Held without calls of Python or of cards that another thread uses.
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(&*self.phase(), Phase::InFlight(_))
     }
 
     /// Ends the launch, if it is in flight, and lets go of its output.
@@ -123,8 +132,8 @@ pub(crate) struct Operation {
     shared: Arc<Shared>,
     launch: Arc<Launch>,
     name: &'static str,
-    /// The output array, or `None` if the operation has no output.
-    result: Py<PyAny>,
+    /// The output array, or `None` of Python if the operation has no output. Taken by the garbage collector only.
+    result: Mutex<Option<Py<PyAny>>>,
 }
 
 impl Operation {
@@ -132,10 +141,11 @@ impl Operation {
     pub(crate) fn launch(
         py: Python<'_>,
         (shared, state): (&Arc<Shared>, &mut State),
-        (form, id): (Form, CollectiveId),
+        (form, id, plan): (Form, CollectiveId, Option<Arc<Stored>>),
         input: Option<&Data>,
         (output, result): (Option<Data>, Py<PyAny>),
     ) -> Result<Self> {
+        state.check_idle()?;
         let spans = spans(state, id, form.input, Side::Input)?;
         let staging = match input {
             Some(Data { array, place: Place::Other }) => {
@@ -154,10 +164,10 @@ impl Operation {
             }
             cards.launch(id)
         })?;
-        let flight = Arc::new(Flight { output, axes: form.output });
+        let flight = Arc::new(Flight { output, axes: form.output, _plan: plan });
         let launch = Arc::new(Launch { id, phase: Mutex::new(Phase::InFlight(flight)) });
         state.launched = Arc::downgrade(&launch);
-        Ok(Operation { shared: Arc::clone(shared), launch, name: form.name, result })
+        Ok(Operation { shared: Arc::clone(shared), launch, name: form.name, result: Mutex::new(Some(result)) })
     }
 
     /// Returns what is in flight, or `None` if it is done.
@@ -184,16 +194,22 @@ impl Operation {
         }
         let id = self.launch.id;
         let mut goes_on = false;
-        let finished = self.shared.with(|state| {
+        let finished = self.shared.with(py, |state| {
             // Another thread may have seen it end since.
             let Some(flight) = self.flight()? else { return Ok(true) };
             let cards = &mut state.cards;
-            let waited = py.detach(|| wait(cards));
+            let waited = match cards.times(id)? {
+                // The copy of its output took too long.
+                Some(times) => Ok(Some(times)),
+                None => py.detach(|| wait(cards)),
+            };
             if let Err(error) = &waited {
                 goes_on = error.class == Class::Timeout && cards.in_flight() == Some(id);
             }
             let Some(times) = waited? else { return Ok(false) };
-            fetch(py, state, id, &flight)?;
+            let fetched = fetch(py, state, id, &flight);
+            goes_on = fetched.as_ref().is_err_and(Error::is_timeout);
+            fetched?;
             self.launch.end(Phase::Done(times));
             Ok(true)
         });
@@ -201,6 +217,19 @@ impl Operation {
             self.launch.end(Phase::Over);
         }
         finished
+    }
+
+    fn result(&self, py: Python<'_>) -> Py<PyAny> {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.as_ref().map_or_else(|| py.None(), |result| result.clone_ref(py))
+    }
+
+    /// Aborts the launch, if it is in flight: nobody holds the operation.
+    fn let_go(&self, py: Python<'_>) {
+        if self.launch.is_in_flight() {
+            self.shared.let_go(py, Orphan::Launch(self.launch.id));
+            self.launch.end(Phase::Over);
+        }
     }
 }
 
@@ -288,15 +317,16 @@ impl Operation {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let given = timeout.map(limit).transpose()?;
         if matches!(&*self.launch.phase(), Phase::Done(_)) {
-            return Ok(self.result.clone_ref(py));
+            return Ok(self.result(py));
         }
         let limit = match given {
             Some(limit) => limit,
-            None => limit(self.shared.with(|state| Ok(state.timeout))?)?,
+            None => limit(self.shared.with(py, |state| Ok(state.timeout))?)?,
         };
         let mut interrupted = None;
         let done = self.finish(py, |cards| {
             cards.wait_while(self.launch.id, limit, || {
+                stop_if_ending();
                 interrupted = Python::attach(|py| py.check_signals()).err();
                 interrupted.is_none()
             })
@@ -308,7 +338,7 @@ impl Operation {
             return Err(interrupted);
         }
         done.map_err(|error| error.with_timeout(limit.as_secs_f64()))?;
-        Ok(self.result.clone_ref(py))
+        Ok(self.result(py))
     }
 
     /// Returns whether all ranks are done, and never waits. Then ``wait()`` returns at once.
@@ -318,7 +348,7 @@ impl Operation {
 
     /// Ends the launch. The output is undefined.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        if !matches!(&*self.launch.phase(), Phase::InFlight(_)) {
+        if !self.launch.is_in_flight() {
             return Ok(());
         }
         let aborted = self.shared.without_lock(py, |cards| cards.abort(self.launch.id));
@@ -332,8 +362,8 @@ impl Operation {
     ///
     /// Call ``test()`` then: it says whether the operation is done, and readies the descriptor for the next event. The descriptor
     /// is the cards': do not read or close it. A card that is gone raises no event: call ``test()`` every second, too.
-    fn fileno(&self) -> PyResult<i32> {
-        Ok(self.shared.with(|state| Ok(state.cards.event()?.as_raw_fd()))?)
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.shared.with(py, |state| Ok(state.cards.event()?.as_raw_fd()))?)
     }
 
     /// The times that the cards have counted, or None before the operation is done.
@@ -358,18 +388,38 @@ impl Operation {
     fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static FINISHED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
+        let _inside = InPython::enter(py);
         FINISHED.import(py, "fpga._asyncio", "finished")?.call1((slf,))?.call_method0("__await__")
     }
 
     fn __repr__(&self) -> String {
         format!("<fpga.Operation {}, {}>", self.name, self.status())
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // What is in use is not garbage.
+        if let Ok(result) = self.result.try_lock() {
+            visit.call(&*result)?;
+        }
+        if let Ok(phase) = self.launch.phase.try_lock()
+            && let Phase::InFlight(flight) = &*phase
+            && let Some(output) = &flight.output
+        {
+            output.array.traverse(&visit)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        self.let_go(py);
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Without the lock: it may call Python.
+        drop(result);
+    }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if matches!(&*self.launch.phase(), Phase::InFlight(_)) {
-            self.shared.let_go(self.launch.id);
-        }
+        Python::try_attach(|py| self.let_go(py));
     }
 }

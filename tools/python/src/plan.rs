@@ -7,20 +7,35 @@ use pyo3::prelude::*;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::exit::InPython;
 use crate::form::{Axes, Form};
 use crate::operation::{Data, Operation, Times};
-use crate::shared::Shared;
+use crate::shared::{Orphan, Shared};
 
 /// A collective that is planned, verified and stored on the cards: launch it any number of times.
+///
+/// A plan that nobody holds is released, once its operation in flight is done.
 #[pyclass(frozen, module = "fpga")]
 pub(crate) struct Plan {
-    shared: Arc<Shared>,
-    id: CollectiveId,
+    stored: Arc<Stored>,
     form: Form,
     /// The elements' type, of a reduction.
     element: Option<String>,
     description: fpga_collective::Description,
     bytes: u64,
+}
+
+/// A collective that is on the cards as long as its plan or an operation in flight has it.
+pub(crate) struct Stored {
+    shared: Arc<Shared>,
+    id: CollectiveId,
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        // It may have been released before: then there is none.
+        Python::try_attach(|py| self.shared.let_go(py, Orphan::Plan(self.id)));
+    }
 }
 
 /// Arrays of a launch, checked against each other.
@@ -54,6 +69,7 @@ impl Arrays {
                 None => Ok(Arrays { input: None, output: None, result: py.None(), block_bytes: 0 }),
             };
         };
+        let _inside = InPython::enter(py);
         let array = Array::source(object, "the input")?;
         let block = form.block(array.shape(), shared.ranks)?;
         let shape = form.output_shape(block, shared.ranks);
@@ -69,7 +85,7 @@ impl Arrays {
         }
         // A new array has the type of the input, if NumPy spells it otherwise, too.
         if out.is_some() {
-            output.check_like(&array, "out")?;
+            output.check_like(&array, "out", py)?;
         }
         let (input, output) = (Data::new(shared, array), Data::new(shared, output));
         Ok(Arrays { input: Some(input), output: Some(output), result: result.unbind(), block_bytes })
@@ -77,15 +93,18 @@ impl Arrays {
 }
 
 impl Plan {
+    /// Has the collective `id`, which is on the cards.
     pub(crate) fn new(
+        py: Python<'_>,
         shared: &Arc<Shared>,
         id: CollectiveId,
         form: Form,
         element: Option<String>,
         bytes: u64,
     ) -> Result<Self> {
-        let description = shared.with(|state| Ok(state.cards.describe(id)?))?;
-        Ok(Plan { shared: Arc::clone(shared), id, form, element, description, bytes })
+        let stored = Arc::new(Stored { shared: Arc::clone(shared), id });
+        let description = shared.with(py, |state| Ok(state.cards.describe(id)?))?;
+        Ok(Plan { stored, form, element, description, bytes })
     }
 }
 
@@ -101,7 +120,8 @@ impl Plan {
         array: Option<&Bound<'_, PyAny>>,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Operation> {
-        let arrays = Arrays::open(&self.shared, self.form, array, out, py)?;
+        let Stored { shared, id } = &*self.stored;
+        let arrays = Arrays::open(shared, self.form, array, out, py)?;
         if self.form.input != Axes::Nothing && arrays.block_bytes != self.bytes {
             let (found, expected) = (arrays.block_bytes, self.bytes);
             return Err(Error::usage(format!("a block has {found} bytes: the plan is for {expected}")).into());
@@ -110,14 +130,16 @@ impl Plan {
             input.array().element_or(Some(element))?;
         }
         let Arrays { input, output, result, .. } = arrays;
-        Ok(self.shared.with(|state| {
-            Operation::launch(py, (&self.shared, state), (self.form, self.id), input.as_ref(), (output, result))
+        Ok(shared.with(py, |state| {
+            let planned = (self.form, *id, Some(Arc::clone(&self.stored)));
+            Operation::launch(py, (shared, state), planned, input.as_ref(), (output, result))
         })?)
     }
 
     /// Removes the collective from the cards; aborts it if it is in flight.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.shared.with(|state| state.release(py, self.id))?)
+        let Stored { shared, id } = &*self.stored;
+        Ok(shared.with(py, |state| state.release(py, *id))?)
     }
 
     /// The operation.
@@ -151,19 +173,22 @@ impl Plan {
     }
 
     /// Returns the bytes of a rank's input.
-    fn input_bytes(&self, rank: u32) -> PyResult<u64> {
-        Ok(self.shared.with(|state| Ok(state.cards.data_bytes(self.id, rank)?.0))?)
+    fn input_bytes(&self, py: Python<'_>, rank: u32) -> PyResult<u64> {
+        let Stored { shared, id } = &*self.stored;
+        Ok(shared.with(py, |state| Ok(state.cards.data_bytes(*id, rank)?.0))?)
     }
 
     /// Returns the bytes of a rank's output.
-    fn output_bytes(&self, rank: u32) -> PyResult<u64> {
-        Ok(self.shared.with(|state| Ok(state.cards.data_bytes(self.id, rank)?.1))?)
+    fn output_bytes(&self, py: Python<'_>, rank: u32) -> PyResult<u64> {
+        let Stored { shared, id } = &*self.stored;
+        Ok(shared.with(py, |state| Ok(state.cards.data_bytes(*id, rank)?.1))?)
     }
 
     /// The times of the last launch that is done; None if there was none, it failed, or another is in flight.
     #[getter]
-    fn times(&self) -> PyResult<Option<Times>> {
-        let times = self.shared.with(|state| Ok(state.cards.times(self.id)?))?;
+    fn times(&self, py: Python<'_>) -> PyResult<Option<Times>> {
+        let Stored { shared, id } = &*self.stored;
+        let times = shared.with(py, |state| Ok(state.cards.times(*id)?))?;
         Ok(times.map(Times::from))
     }
 

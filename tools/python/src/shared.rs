@@ -18,12 +18,19 @@ const CLOSED: &str = "these cards were closed";
 /// Opened cards.
 pub(crate) struct Shared {
     state: Mutex<Option<State>>,
-    /// Launches whose operations are gone, to be aborted by whoever uses the cards next.
-    orphans: Mutex<Vec<CollectiveId>>,
+    /// What Python objects that are gone had on the cards, to be ended by whoever uses the cards next.
+    orphans: Mutex<Vec<Orphan>>,
     /// Host memory of these cards that Python objects show.
     memories: Mutex<Vec<Weak<Mapped>>>,
     /// Number of cards.
     pub(crate) ranks: usize,
+}
+
+/// What nobody holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Orphan {
+    Launch(CollectiveId),
+    Plan(CollectiveId),
 }
 
 /// What one thread at a time uses.
@@ -81,12 +88,14 @@ impl Shared {
     }
 
     /// Runs `body` on the cards. Refuses to wait for another thread: that thread may wait for the interpreter's lock.
-    pub(crate) fn with<T>(&self, body: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(&self, py: Python<'_>, body: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.on(|state| {
             let state = state.as_mut().ok_or_else(|| Error::usage(CLOSED))?;
-            for orphan in unpoisoned(&self.orphans).drain(..) {
-                // The user let go of the operation. If its cards do not stop, the next launch says so.
-                drop(state.cards.abort(orphan));
+            // Taken out: threads with the interpreter's lock add more.
+            let orphans = std::mem::take(&mut *unpoisoned(&self.orphans));
+            if !orphans.is_empty() {
+                let cards = &mut state.cards;
+                py.detach(|| end(cards, &orphans));
             }
             body(state)
         })
@@ -98,7 +107,7 @@ impl Shared {
         py: Python<'_>,
         body: impl FnOnce(&mut Cards) -> fpga_collective::Result<T> + Send,
     ) -> Result<T> {
-        self.with(|state| state.transfer(py, body))
+        self.with(py, |state| state.transfer(py, body))
     }
 
     /// Whether the cards were closed. `false` while another thread uses them.
@@ -136,10 +145,10 @@ impl Shared {
         })
     }
 
-    /// Ends a launch whose operation is gone: now, or, if another thread is using the cards, when the next call does.
-    pub(crate) fn let_go(&self, id: CollectiveId) {
-        unpoisoned(&self.orphans).push(id);
-        drop(self.with(|_| Ok(())));
+    /// Ends what nobody holds: now, or, if another call is using the cards, when the next call does.
+    pub(crate) fn let_go(&self, py: Python<'_>, orphan: Orphan) {
+        unpoisoned(&self.orphans).push(orphan);
+        drop(self.with(py, |_| Ok(())));
     }
 
     /// Notes memory of these cards, to find it again by its address.
@@ -160,7 +169,29 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Cards that do not stop take their time.
+        Python::try_attach(|py| py.detach(|| drop(state)));
+    }
+}
+
 impl State {
+    /// Returns the collective whose operation is in flight. It may be done on the cards, its output still there.
+    pub(crate) fn in_flight(&self) -> Option<CollectiveId> {
+        let launched = self.launched.upgrade().filter(|launch| launch.is_in_flight());
+        launched.map(|launch| launch.id).or(self.cards.in_flight())
+    }
+
+    /// Refuses to replace what is in flight.
+    pub(crate) fn check_idle(&self) -> Result<()> {
+        self.in_flight().map_or(Ok(()), |_| {
+            let message = "an operation of these cards is in flight: wait for it, or abort it";
+            Err(fpga_collective::Error::new(Class::Refused, message).into())
+        })
+    }
+
     /// Returns the plan of a request: one that is on the cards, or a new one.
     pub(crate) fn planned(
         &mut self,
@@ -208,7 +239,7 @@ impl State {
 
     /// Releases the plan that was not used for the longest time. Returns whether there was one.
     fn release_oldest(&mut self, py: Python<'_>) -> Result<bool> {
-        let in_flight = self.cards.in_flight();
+        let in_flight = self.in_flight();
         let Some(at) = self.plans.iter().position(|(_, id)| Some(*id) != in_flight) else { return Ok(false) };
         let (_, id) = self.plans.remove(at);
         let cards = &mut self.cards;
@@ -241,6 +272,17 @@ impl State {
         let staging = Arc::new(Mapped::allocate(&self.cards, bytes.next_power_of_two())?);
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
+    }
+}
+
+/// Ends launches and removes plans.
+fn end(cards: &mut Cards, orphans: &[Orphan]) {
+    for orphan in orphans {
+        // The user has let go of these. If the cards do not stop, the next launch says so.
+        drop(match *orphan {
+            Orphan::Launch(id) => cards.abort(id),
+            Orphan::Plan(id) => cards.release(id),
+        });
     }
 }
 

@@ -24,8 +24,13 @@ def test_capabilities_are_attributes(cards: fpga.Cards) -> None:
     assert card.read(0, bytearray(8)) == bytes(8)
     after = card.status()
     assert after.retired > status.retired and after.cycles >= status.cycles
-    with pytest.raises(IndexError, match="the last is 3"):
-        cards[4]
+    assert [card.node for card in list(cards)] == nodes and cards[numpy.int64(2)].node == 2
+    for index in (4, -5, 2**70, -(2**70)):
+        with pytest.raises(IndexError, match="the last is 3"):
+            cards[index]
+    name: Any = "0"
+    with pytest.raises(TypeError):
+        cards[name]
 
 
 def test_card_memory_takes_any_array(cards: fpga.Cards) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
+from numpy._core._rational_tests import rational
 
 import fpga
 from conftest import PATIENCE
@@ -154,6 +155,10 @@ class Record(ctypes.Structure):
     _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float)]
 
 
+class Either(ctypes.Union):
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_double)]
+
+
 OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...], str]] = {
     "a view of characters": (lambda: memoryview(b"hello").cast("c"), (5,), "S1"),
     "array.array": (lambda: array.array("u", "abc"), (3,), "U1"),
@@ -171,6 +176,11 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...], str]] = {
     "a date in an array": (lambda: numpy.array("2020-01-01", "M8[D]"), (), "M8[D]"),
     "a time": (lambda: numpy.timedelta64(3, "s"), (), "m8[s]"),
     "records with dates": (lambda: numpy.ones(2, "i4,M8[s]"), (2,), "i4,M8[s]"),
+    "a union of ctypes": (lambda: Either(1), (), "V8"),
+    "unions of ctypes": (lambda: (Either * 2)(Either(1), Either(2)), (2,), "V8"),
+    "a type that NumPy has no view of": (lambda: numpy.array([rational(1, 2), rational(1, 3)]), (2,), "V8"),
+    "a scalar of such a type": (lambda: rational(1, 2), (), "V8"),
+    "an element of such an array": (lambda: numpy.array([rational(1, 3)])[0], (), "V8"),
     "a record with a date": (lambda: numpy.ones(2, "i4,M8[s]")[0], (), "i4,M8[s]"),
 }
 
@@ -208,6 +218,9 @@ def test_numpy_and_ctypes_spell_one_type_in_two_ways(mock: fpga.Cards) -> None:
     assert truths.tolist() == [[True, False, True]] * N
     rows = ((ctypes.c_float * 2) * N)(*[(1, 2)] * N)
     assert mock.allreduce(rows).wait().tolist() == [[4, 8]] * N
+    days = numpy.array(["2020-01-01"] * N, "M8[D]")
+    assert (mock.sendrecv(days, out=numpy.zeros(N, "i8")).wait() == days.view("i8")).all()
+    assert (mock.sendrecv(days, out=numpy.zeros(N, "M8[D]")).wait() == days).all()
     assert mock.allreduce(numpy.full((N, 1), 3, "m8[s]")).wait().tolist() == numpy.full((N, 1), 12, "m8[s]").tolist()
 
 
@@ -276,3 +289,15 @@ def test_more_sizes_than_cards_store(mock: fpga.Cards) -> None:
         for count in range(1, 1000):
             plans.append(mock.plan("broadcast", 64 * count))
     assert len(plans) > 8
+
+
+def test_plans_that_nobody_holds_make_room(cards: fpga.Cards) -> None:
+    for count in range(1, 60):
+        cards.plan("broadcast", 64 * count)
+        x = numpy.full(64 * count, count, "u1")
+        operation = cards.plan("broadcast", 64 * count).launch(x)
+        # The operation keeps its plan.
+        assert (operation.wait() == count).all()
+    operation = cards.plan("broadcast", 64).launch(numpy.ones(64, "u1"))
+    del operation
+    assert cards.barrier().wait() is None

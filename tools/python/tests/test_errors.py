@@ -2,17 +2,20 @@
 
 import copy
 import ctypes
+import gc
 import pickle
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import pytest
+from numpy._core._rational_tests import rational
 
 import fpga
-from conftest import IN_PROCESS
+from conftest import IN_PROCESS, PATIENCE
 
 ONES = numpy.ones((4, 64), "f4")
 
@@ -40,6 +43,15 @@ class Colons(ctypes.Structure):
     _fields_ = [("x:y", ctypes.c_int), ("object", ctypes.py_object), ("z:i", ctypes.c_int)]
 
 
+DAYS = numpy.zeros(4, "M8[D]")
+OVERLAPPING = numpy.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [0, 0], "itemsize": 8})
+
+
+def rationals(count: int) -> numpy.ndarray[Any, Any]:
+    """Numbers of a type of which NumPy gives no view."""
+    return numpy.array([rational(1, 2)] * count)
+
+
 BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, out=read_only()), "out is read-only"),
     (lambda cards: cards.send(b"abc", out=b"abc"), "out is read-only"),
@@ -65,6 +77,13 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.send(numpy.zeros(4, [("a", "M8[s]"), ("b", "O")])), "the input has references to objects"),
     (lambda cards: cards.send(numpy.zeros((4, 2), "M8[s]")[:, :1]), "the input is not C-contiguous"),
     (lambda cards: cards.send(numpy.zeros(4, "M8[s]"), out=numpy.zeros(4, "f8")), 'format "d": expected "[lq]"'),
+    (lambda cards: cards.sendrecv(DAYS, out=numpy.zeros(4, "M8[s]")), r"\[s\]: expected datetime64\[D\], as the input"),
+    (lambda cards: cards.sendrecv(DAYS, out=numpy.zeros(4, "m8[D]")), r"out has dtype timedelta64\[D\]"),
+    (lambda cards: cards.sendrecv(DAYS, out=DAYS.astype(">M8[D]")), "out has dtype >M8"),
+    (lambda cards: cards.sendrecv(numpy.zeros(4, "M8[s],i4"), out=numpy.zeros(4, "i4,M8[s]")), "out has dtype"),
+    (lambda cards: cards.sendrecv(rationals(4), out=numpy.zeros(4, "i4,i4")), "out has elements of format"),
+    (lambda cards: cards.sendrecv(rationals(4), out=numpy.zeros(4, OVERLAPPING)), "expected rational"),
+    (lambda cards: cards.send(rationals(1)[0], out=rationals(1)[0]), "out is read-only"),
     (lambda cards: cards.allreduce(numpy.zeros(4, ">m8[s]")), 'elements of format ">[lq]" are not reduced'),
     (lambda cards: cards[0].write(0, objects(4)), "the array has references to objects"),
     (lambda cards: cards[0].read(0, objects(4)), "out has references to objects"),
@@ -172,6 +191,27 @@ def test_a_timeout_leaves_the_launch_in_flight() -> None:
         assert operation.status == "over"
 
 
+def test_an_output_that_is_not_copied_in_time_stays(slow: str) -> None:
+    """The cards are done, and the copy of the output has a limit of its own: that of the cards."""
+    with fpga.open(slow, timeout=PATIENCE) as cards:
+        barrier = cards.plan("barrier")
+        operation = cards.allreduce(ONES)
+        cards.timeout = 1e-6
+        for _ in range(2):
+            with pytest.raises(fpga.TimeoutError, match="copy out") as raised:
+                operation.wait(PATIENCE)
+            assert raised.value.timeout == 1e-6
+            assert operation.status == "in flight" and operation.times is None
+        # Another one would overwrite it.
+        with pytest.raises(fpga.RefusedError, match="in flight: wait for it, or abort it"):
+            cards.allreduce(ONES)
+        with pytest.raises(fpga.RefusedError, match="in flight: wait for it, or abort it"):
+            barrier.launch()
+        cards.timeout = PATIENCE
+        assert (operation.wait() == 4).all() and operation.times is not None
+        assert (cards.allreduce(ONES).wait() == 4).all()
+
+
 def test_exceptions_are_copied_and_pickled() -> None:
     with pytest.raises(fpga.NoCardError) as raised:
         fpga.open("vfio-user:/nowhere/0.sock")
@@ -214,6 +254,25 @@ def test_what_ends_an_operation_lets_go_of_its_output(way: str) -> None:
         operation.abort()
         if way != "close":
             assert (cards.allreduce(ONES).wait() == 4).all()
+
+
+class Holder(numpy.ndarray[Any, Any]):
+    """An array with attributes."""
+
+    operation: fpga.Operation
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_an_operation_in_a_cycle_is_collected(mock: fpga.Cards, is_done: bool) -> None:
+    out = numpy.zeros_like(ONES).view(Holder)
+    out.operation = mock.allreduce(ONES, out=out)
+    if is_done:
+        out.operation.wait()
+    left = weakref.ref(out)
+    del out
+    gc.collect()
+    assert left() is None
+    assert (mock.allreduce(ONES).wait() == 4).all()
 
 
 def test_a_plan_that_is_released_ends_no_other_operation(cards: fpga.Cards) -> None:

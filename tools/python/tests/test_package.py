@@ -21,6 +21,14 @@ def run(*command: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
+def programs(package: Path) -> list[str]:
+    """The programs of docs/python.md."""
+    page = (package / ".." / ".." / "docs" / "python.md").read_text()
+    found = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(found) > 2
+    return found
+
+
 def test_the_stubs_are_those_of_the_code(tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
     allowed.write_text("fpga._fpga.Memory.__buffer__\n" if sys.version_info < (3, 12) else "")
@@ -32,6 +40,14 @@ def test_types_are_checked_strictly(package: Path, tmp_path: Path) -> None:
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
     run(*mypy, str(package / "examples" / "sweep.py"), folder=tmp_path)
     run(*mypy, "-p", "fpga", folder=tmp_path)
+    uses = (
+        "import fpga, numpy\ncards = fpga.open('x')\nfirst: fpga.Card = cards[numpy.int64(0)]\n"
+        "every: list[fpga.Card] = list(cards)\nnumpy.frombuffer(memoryview(cards.memory(64)), 'f4')\n"
+    )
+    for number, program in enumerate([*programs(package), uses]):
+        path = tmp_path / f"program{number}.py"
+        path.write_text(program)
+        run(*mypy, str(path), folder=tmp_path)
     wrong = tmp_path / "wrong.py"
     wrong.write_text("import fpga\nfpga.open(4)\nfpga.open('x').allreduce([1])\nfpga.open('x')[0].node = 3\n")
     done = subprocess.run([*mypy, str(wrong)], capture_output=True, text=True, cwd=tmp_path)
@@ -56,11 +72,32 @@ def test_everything_has_a_docstring() -> None:
 def test_examples_in_the_documentation_run(package: Path) -> None:
     assert doctest.testmod(fpga).attempted > 0
     assert doctest.testmod(fpga).failed == 0
-    page = (package / ".." / ".." / "docs" / "python.md").read_text()
-    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(programs) > 2
-    for program in programs:
+    for program in programs(package):
         run(sys.executable, "-c", program)
+
+
+OTHER_INTERPRETER = """
+import importlib, sys
+import fpga
+interpreters = importlib.import_module("_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters")
+other = interpreters.create()
+interpreters.run_string(other, '''
+try:
+    import fpga._fpga
+    print("imported", flush=True)
+except ImportError:
+    print("refused", flush=True)
+''')
+try:
+    fpga.open("bad")
+except fpga.UsageError:
+    print("caught", flush=True)
+"""
+
+
+def test_a_second_interpreter_is_refused() -> None:
+    """Its exceptions would be those of the first."""
+    assert run(sys.executable, "-c", OTHER_INTERPRETER) == "refused\ncaught\n"
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

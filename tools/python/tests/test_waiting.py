@@ -8,6 +8,7 @@ import threading
 import time
 
 import numpy
+import pytest
 
 import fpga
 from conftest import PATIENCE
@@ -40,6 +41,57 @@ def test_other_threads_run_during_a_wait() -> None:
         counting.join()
     # With the lock held, at most the thread's last step before the wait and its first after it.
     assert after - before > 10
+
+
+@pytest.mark.parametrize("what", ["an operation", "cards"])
+def test_other_threads_run_while_something_is_let_go(what: str) -> None:
+    steps = 0
+    is_going = True
+
+    def count() -> None:
+        nonlocal steps
+        while is_going:
+            steps += 1
+            time.sleep(0)
+
+    cards = fpga.open(STOPPED)
+    held = [cards.allgather(numpy.ones((4, 1 << 18), "f4"))]
+    counting = threading.Thread(target=count)
+    counting.start()
+    if what == "cards":
+        # With the operation goes the last that has them.
+        del cards
+    before = steps
+    # The stopped card has its time to stop.
+    held.clear()
+    after = steps
+    is_going = False
+    counting.join()
+    assert after - before > 10
+
+
+DAEMONS = """
+import threading, time, numpy, fpga
+cards = fpga.open("mock:optweb:4")
+x = numpy.ones((4, 64), "f4")
+
+def work():
+    while True:
+        try:
+            cards.allreduce(x).wait()
+        except fpga.Error:
+            pass
+
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.15)
+"""
+
+
+def test_a_program_ends_while_daemon_threads_use_cards() -> None:
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", DAEMONS], capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
 
 
 INTERRUPTED = """

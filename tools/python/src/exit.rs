@@ -1,0 +1,76 @@
+//! The end of the interpreter, while other threads use cards.
+//!
+//! Before Python 3.14, a thread that runs Python code then ends where it waits for the interpreter's lock, and frames of Rust below
+//! it do not survive that. So at exit no thread is in Python code that this library has called. PyO3 stops those that return from
+//! cards.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+/// Calls of Python code are short.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// Threads in Python code that this library has called. Changed with the interpreter's lock, but by threads that stop.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Calls of Python code that this thread is in.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread ends the interpreter, and goes on.
+    static ENDS_IT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, its thread calls Python code, in which another thread may take the interpreter's lock.
+pub(crate) struct InPython(());
+
+impl InPython {
+    /// Does not return once the interpreter ends.
+    pub(crate) fn enter(py: Python<'_>) -> Self {
+        if IS_ENDING.load(Ordering::SeqCst) {
+            py.detach(stop_if_ending);
+        }
+        if DEPTH.replace(DEPTH.get() + 1) == 0 {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+        }
+        InPython(())
+    }
+}
+
+impl Drop for InPython {
+    fn drop(&mut self) {
+        if DEPTH.replace(DEPTH.get() - 1) == 1 {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Stops this thread for good if the interpreter ends. Called without the interpreter's lock.
+pub(crate) fn stop_if_ending() {
+    if !IS_ENDING.load(Ordering::SeqCst) || ENDS_IT.get() {
+        return;
+    }
+    if DEPTH.get() > 0 {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Has the other threads stop before the next call of Python code, and waits for those that are in one.
+#[pyfunction]
+pub(crate) fn at_exit(py: Python<'_>) {
+    ENDS_IT.set(true);
+    IS_ENDING.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let began = Instant::now();
+        while INSIDE.load(Ordering::SeqCst) > 0 && began.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    });
+}
