@@ -192,7 +192,7 @@ impl Cluster {
         let others: Vec<String> = others.iter().map(u32::to_string).collect();
         let of = if others.len() == 1 { "that of rank" } else { "those of ranks" };
         let what = format!(
-            "its card {} (node {}) is of another fabric than {of} {}: nothing sent between them arrives",
+            "its card {} (node {}) is of another fabric than {of} {}, or not linked to them: nothing sent between them arrives",
             member.name,
             member.node,
             others.join(", ")

@@ -1,5 +1,9 @@
 //! The memory of the program that a call reads and writes.
 
+use std::ffi::c_int;
+use std::ops::Range;
+
+use cmdseq::Element;
 use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
@@ -15,8 +19,44 @@ struct Part {
     address: Word,
     /// Bytes of the data, without gaps.
     bytes: usize,
-    /// Count and type of elements with gaps, which are packed.
-    packed: Option<(i64, Datatype)>,
+    form: Form,
+}
+
+/// How elements lie.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// One after the other.
+    Together,
+    /// So many of a type with gaps, which are packed.
+    Packed(i64, Datatype),
+    /// One after the other, but the gaps in them are the program's.
+    Pairs(Gaps),
+}
+
+/// Where the values of a pair of C are, which the cards' pairs are like.
+#[derive(Debug, Clone, Copy)]
+struct Gaps {
+    /// Bytes of a pair, of the value at its beginning, and before the index, a C `int`.
+    pair: usize,
+    value: usize,
+    index_at: usize,
+}
+
+impl Gaps {
+    /// Those of the elements of a reduction; `None` if they have none.
+    fn of(element: Element) -> Option<Self> {
+        let (value, index_at) = match element {
+            Element::I16Index => (2, 4),
+            Element::I64Index | Element::F64Index => (8, 8),
+            _ => return None,
+        };
+        Some(Gaps { pair: element.bytes() as usize, value, index_at })
+    }
+
+    /// Ranges of the values in a pair.
+    fn values(self) -> [Range<usize>; 2] {
+        [0..self.value, self.index_at..self.index_at + std::mem::size_of::<c_int>()]
+    }
 }
 
 /// Elements in the program's memory.
@@ -84,7 +124,8 @@ impl Places {
             let Some(uniform) = uniform else { return Some(None) };
             uniform.part(shape, constants).map(|part| Some(Place::of(part)))
         };
-        Some(Places { input: place(input)?, output: place(output)? })
+        let gaps = shape.combine.and_then(|combine| Gaps::of(combine.element));
+        Some(Places { input: place(input)?, output: place(output)?.map(|place| place.with_gaps(gaps)) })
     }
 
     /// The places of a vector form.
@@ -151,9 +192,12 @@ impl Places {
 
     /// Whether the MPI library takes the datatypes that have to be packed: it refuses those that are not committed.
     pub(crate) fn can_be_packed(&self, comm: Comm) -> bool {
-        let parts = [&self.input, &self.output].into_iter().flatten().flat_map(Place::parts);
-        // SAFETY: there are no elements to read.
-        parts.filter_map(|part| part.packed).all(|(_, datatype)| unsafe { datatype.pack(1, 0, &mut [], comm) }.is_ok())
+        let places = [&self.input, &self.output];
+        places.into_iter().flatten().flat_map(Place::parts).all(|part| match part.form {
+            // SAFETY: there are no elements to read.
+            Form::Packed(_, datatype) => unsafe { datatype.pack(1, 0, &mut [], comm) }.is_ok(),
+            Form::Together | Form::Pairs(_) => true,
+        })
     }
 
     /// Bytes of both.
@@ -235,7 +279,7 @@ impl Uniform {
         if shape.combine.is_some() || contiguous(side.datatype, constants).is_some() {
             let skip = usize::try_from(shape.bytes).ok()?.checked_mul(usize::try_from(first).ok()?)?;
             let address = side.buffer.checked_add(skip).filter(|_| side.buffer != 0)?;
-            return Some(Part { address, bytes, packed: None });
+            return Some(Part { address, bytes, form: Form::Together });
         }
         let datatype = Datatype(side.datatype);
         let count = side.count.checked_mul(blocks)?;
@@ -245,7 +289,7 @@ impl Uniform {
         }
         let skip = if first == 0 { 0 } else { datatype.extent().ok()?.checked_mul(side.count)?.checked_mul(first)? };
         let address = side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
-        Some(Part { address, bytes, packed: Some((count, datatype)) })
+        Some(Part { address, bytes, form: Form::Packed(count, datatype) })
     }
 }
 
@@ -265,13 +309,16 @@ fn block(side: &Side, index: u32, bytes: u64, constants: &Constants) -> Option<P
 /// `count` elements at `address`; `None` if they do not have `bytes` bytes.
 fn whole(side: &Side, address: Word, count: i64, bytes: u64, constants: &Constants) -> Option<Part> {
     let size = size_of(side.datatype, constants).ok()?;
-    let packed = contiguous(side.datatype, constants).is_none().then_some((count, Datatype(side.datatype)));
+    let form = match contiguous(side.datatype, constants) {
+        Some(_) => Form::Together,
+        None => Form::Packed(count, Datatype(side.datatype)),
+    };
     // Derived datatypes may hold addresses, for a buffer at MPI_BOTTOM.
-    let is_missing = side.buffer == 0 && packed.is_none();
+    let is_missing = side.buffer == 0 && matches!(form, Form::Together);
     if is_missing || u64::try_from(count).ok()?.checked_mul(size)? != bytes {
         return None;
     }
-    Some(Part { address, bytes: usize::try_from(bytes).ok()?, packed })
+    Some(Part { address, bytes: usize::try_from(bytes).ok()?, form })
 }
 
 impl Part {
@@ -280,14 +327,14 @@ impl Part {
     /// # Safety
     /// As [`Place::read`].
     unsafe fn copy_out(&self, data: &mut [u8], comm: Comm) -> Result<(), i32> {
-        match self.packed {
-            None => {
+        match self.form {
+            Form::Together | Form::Pairs(_) => {
                 // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
                 data.copy_from_slice(unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) });
                 Ok(())
             }
             // SAFETY: by this function's contract the elements exist.
-            Some((count, datatype)) => unsafe { datatype.pack(self.address, count, data, comm) },
+            Form::Packed(count, datatype) => unsafe { datatype.pack(self.address, count, data, comm) },
         }
     }
 
@@ -296,14 +343,22 @@ impl Part {
     /// # Safety
     /// As [`Place::write`].
     unsafe fn copy_in(&self, data: &[u8], comm: Comm) -> Result<(), i32> {
-        match self.packed {
-            None => {
+        match self.form {
+            Form::Together => {
                 // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
                 unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }.copy_from_slice(data);
                 Ok(())
             }
             // SAFETY: by this function's contract there is room for the elements.
-            Some((count, datatype)) => unsafe { datatype.unpack(data, self.address, count, comm) },
+            Form::Packed(count, datatype) => unsafe { datatype.unpack(data, self.address, count, comm) },
+            Form::Pairs(gaps) => {
+                // SAFETY: as above.
+                let pairs = unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) };
+                for (pair, new) in pairs.chunks_exact_mut(gaps.pair).zip(data.chunks_exact(gaps.pair)) {
+                    gaps.values().into_iter().for_each(|value| pair[value.clone()].copy_from_slice(&new[value]));
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -313,11 +368,19 @@ impl Place {
         Place { bytes: part.bytes, parts: Parts::One(part) }
     }
 
+    /// The same, of pairs with gaps that are not written.
+    fn with_gaps(mut self, gaps: Option<Gaps>) -> Self {
+        if let (Parts::One(part), Some(gaps)) = (&mut self.parts, gaps) {
+            part.form = Form::Pairs(gaps);
+        }
+        self
+    }
+
     /// Of parts in this order: one if each begins where the one before ends.
     fn of_parts(parts: Vec<Part>) -> Option<Self> {
         let first = *parts.first()?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
-        let is_one = parts.iter().all(|part| part.packed.is_none())
+        let is_one = parts.iter().all(|part| matches!(part.form, Form::Together))
             && parts.windows(2).all(|pair| pair[0].address.checked_add(pair[0].bytes) == Some(pair[1].address));
         let parts = if is_one { Parts::One(Part { bytes, ..first }) } else { Parts::Many(parts) };
         Some(Place { bytes, parts })
@@ -328,10 +391,10 @@ impl Place {
         self.bytes
     }
 
-    /// Address and bytes of data that lies together; `None` if it has to be packed.
+    /// Address and bytes of data that lies together; `None` if it has gaps.
     pub(crate) fn range(&self) -> Option<(Word, usize)> {
         match self.parts {
-            Parts::One(Part { address, bytes, packed: None }) => Some((address, bytes)),
+            Parts::One(Part { address, bytes, form: Form::Together }) => Some((address, bytes)),
             _ => None,
         }
     }

@@ -187,6 +187,10 @@ impl Engine {
             ));
         };
         let card = Card::open(function).map_err(|error| with_causes(&error))?;
+        // All data goes through it.
+        if !card.capabilities().host_memory {
+            return Err(format!("{selector}: the card's sequencer does not reach host memory"));
+        }
         Engine::on(card, in_rank_order, timeout).map_err(|error| with_causes(&error))
     }
 
@@ -264,7 +268,11 @@ impl Engine {
         let plan = set.as_ref().map_or_else(|| "none".to_owned(), digest);
         among.compare(&[("plan", plan)])?;
         let Some(set) = set else { return Ok(None) };
-        let contexts = among.contexts(&set.communicators)?;
+        let contexts = match among.contexts(&set.communicators) {
+            // All ranks have this error, as when the whole communicator is refused: the plan is one that the cards cannot run.
+            Err(Error::TableFull { .. } | Error::IdsSpent { .. }) => return Ok(None),
+            contexts => contexts?,
+        };
         let (node, program) = (set.nodes[registered.rank], &set.programs[registered.rank]);
         let not_empty = |pieces: &[Piece]| pieces.iter().filter(|piece| piece.bytes != 0).cloned().collect();
         Ok(Some(Program {

@@ -416,7 +416,15 @@ collectives! {
 passed! {
     Vector "alltoallw" MPI_Alltoallw PMPI_Alltoallw (a b c d e f g h i);
     Neighbourhood "neighbor_allgather" MPI_Neighbor_allgather PMPI_Neighbor_allgather (a b c d e f g);
+    Neighbourhood "neighbor_allgatherv" MPI_Neighbor_allgatherv PMPI_Neighbor_allgatherv (a b c d e f g h);
     Neighbourhood "neighbor_alltoall" MPI_Neighbor_alltoall PMPI_Neighbor_alltoall (a b c d e f g);
+    Neighbourhood "neighbor_alltoallv" MPI_Neighbor_alltoallv PMPI_Neighbor_alltoallv (a b c d e f g h i);
+    Neighbourhood "neighbor_alltoallw" MPI_Neighbor_alltoallw PMPI_Neighbor_alltoallw (a b c d e f g h i);
+    NonBlocking "ineighbor_allgather" MPI_Ineighbor_allgather PMPI_Ineighbor_allgather (a b c d e f g h);
+    NonBlocking "ineighbor_allgatherv" MPI_Ineighbor_allgatherv PMPI_Ineighbor_allgatherv (a b c d e f g h i);
+    NonBlocking "ineighbor_alltoall" MPI_Ineighbor_alltoall PMPI_Ineighbor_alltoall (a b c d e f g h);
+    NonBlocking "ineighbor_alltoallv" MPI_Ineighbor_alltoallv PMPI_Ineighbor_alltoallv (a b c d e f g h i j);
+    NonBlocking "ineighbor_alltoallw" MPI_Ineighbor_alltoallw PMPI_Ineighbor_alltoallw (a b c d e f g h i j);
     NonBlocking "ibarrier" MPI_Ibarrier PMPI_Ibarrier (a b);
     NonBlocking "ibcast" MPI_Ibcast PMPI_Ibcast (a b c d e f);
     NonBlocking "ireduce" MPI_Ireduce PMPI_Ireduce (a b c d e f g h);
@@ -429,6 +437,7 @@ passed! {
     NonBlocking "igatherv" MPI_Igatherv PMPI_Igatherv (a b c d e f g h i j);
     NonBlocking "iallgatherv" MPI_Iallgatherv PMPI_Iallgatherv (a b c d e f g h i);
     NonBlocking "ialltoallv" MPI_Ialltoallv PMPI_Ialltoallv (a b c d e f g h i j);
+    NonBlocking "ialltoallw" MPI_Ialltoallw PMPI_Ialltoallw (a b c d e f g h i j);
     NonBlocking "ireduce_scatter" MPI_Ireduce_scatter PMPI_Ireduce_scatter (a b c d e f g);
     NonBlocking "ireduce_scatter_block" MPI_Ireduce_scatter_block PMPI_Ireduce_scatter_block (a b c d e f g);
     NonBlocking "iscan" MPI_Iscan PMPI_Iscan (a b c d e f g);

@@ -14,7 +14,7 @@
 //!         MPI library                    └─ statistics                             peers: agreement over MPI
 //! ```
 //!
-//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`), the exported functions, the error handlers (`handlers`) and the
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`, `error_codes`), the exported functions, the error handlers (`handlers`) and the
 //! buffers that the program names (`buffers`).
 #![deny(missing_docs)]
 
@@ -26,6 +26,7 @@ mod buffers;
 mod counted;
 mod data;
 mod engine;
+mod error_codes;
 pub mod exports;
 mod folding;
 mod foreign;

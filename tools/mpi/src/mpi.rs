@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
+use crate::error_codes;
 use crate::foreign::{self, Code, SUCCESS, Word, pmpi};
 use crate::handlers;
 use crate::shape::Shape;
@@ -20,7 +21,7 @@ pub(crate) type Handles = (Word, Word);
 /// Result of a call.
 pub(crate) type Result<T> = std::result::Result<T, Code>;
 
-fn check(code: Code) -> Result<()> {
+pub(crate) fn check(code: Code) -> Result<()> {
     // MPICH 5 returns success from a call whose handler has returned.
     match (code, handlers::take_handled()) {
         (SUCCESS, SUCCESS) => Ok(()),
@@ -296,15 +297,7 @@ impl Comm {
 
     /// Raises an error with `text` on its error handler, and returns the code of the error.
     pub(crate) fn raise(self, text: &str) -> Code {
-        let (mut class, mut code): (c_int, c_int) = (0, 0);
-        let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
-        // SAFETY: MPI writes one integer.
-        let made = check(unsafe { pmpi!(MPI_Add_error_class, &raw mut class) })
-            // SAFETY: the class was made above; MPI writes one integer.
-            .and_then(|()| check(unsafe { pmpi!(MPI_Add_error_code, class, &raw mut code) }))
-            // SAFETY: the code was made above; the text is terminated and below MPI_MAX_ERROR_STRING, and MPI copies it.
-            .and_then(|()| check(unsafe { pmpi!(MPI_Add_error_string, code, text.as_ptr()) }));
-        let code = made.map_or_else(|code| code, |()| code);
+        let code = error_codes::of(text).unwrap_or_else(|code| code);
         // SAFETY: the communicator exists and the code is one of MPI.
         let called = foreign::passing(|| unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) });
         if called == SUCCESS { code } else { called }

@@ -5,6 +5,7 @@
    legal order: sums whose order is visible, and calls in which it is not.
    legal message: a message in parts, while both ranks make nothing but collective calls.
    legal twice: one address for both buffers, whose elements are different ones; on rank 0 only.
+   legal gaps: pairs in structures, whose gaps belong to the program.
    legal bottom: buffers whose datatypes hold their addresses.
    legal file NAME: a file that both ranks write and read, by collective calls.
    legal delete: delete functions of attributes which call collectives of the communicator that is freed.
@@ -247,6 +248,29 @@ static int session(void) {
 }
 #endif
 
+/* Reductions write the values of pairs, not what lies between them. */
+static void with_gaps(void) {
+    struct { double value; int index, own; } doubles[2], all[2];
+    struct { short value, own; int index; } shorts[2];
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 0; i < 2; i++) {
+        doubles[i].value = rank + i, doubles[i].index = rank, doubles[i].own = 100 + rank;
+        shorts[i].value = rank - i, shorts[i].index = rank, shorts[i].own = 200 + rank;
+        all[i].own = 300 + rank;
+    }
+    MPI_Allreduce(doubles, all, 2, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, doubles, 2, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, shorts, 2, MPI_SHORT_INT, MPI_MINLOC, MPI_COMM_WORLD);
+    for (int i = 0; i < 2; i++) {
+        wrong += all[i].value != size - 1 + i || all[i].index != size - 1 || all[i].own != 300 + rank;
+        wrong += doubles[i].value != size - 1 + i || doubles[i].index != size - 1 || doubles[i].own != 100 + rank;
+        wrong += shorts[i].value != -i || shorts[i].index != 0 || shorts[i].own != 200 + rank;
+    }
+    if (rank == 0) printf("expected allreduce 3\n");
+}
+
 int main(int argc, char **argv) {
     int rank;
     MPI_Comm parent;
@@ -264,6 +288,7 @@ int main(int argc, char **argv) {
     else if (strcmp(argv[1], "order") == 0) in_order();
     else if (strcmp(argv[1], "message") == 0) with_message();
     else if (strcmp(argv[1], "twice") == 0) twice();
+    else if (strcmp(argv[1], "gaps") == 0) with_gaps();
     else if (strcmp(argv[1], "bottom") == 0) at_bottom();
     else if (strcmp(argv[1], "file") == 0 && argc > 2) with_file(argv[2]);
     else if (strcmp(argv[1], "delete") == 0) with_delete();

@@ -117,7 +117,11 @@ fn ranks_that_differ_are_named_and_nothing_runs() {
     let same_card = odd(&["allgather", "--bytes", "4KiB", "--cards", &served.card(1)], 3);
     refused(&same_card, 7, "/1.sock is that of rank 1: each rank needs a card of its own");
     let fabric = odd(&["allgather", "--bytes", "4KiB", "--cards", &other.card(1)], 1);
-    refused(&fabric, 7, "(node 1) is of another fabric than those of ranks 0, 2, 3: nothing sent between them arrives");
+    refused(
+        &fabric,
+        7,
+        "(node 1) is of another fabric than those of ranks 0, 2, 3, or not linked to them: nothing sent between them arrives",
+    );
     let node = odd(&["allgather", "--bytes", "4KiB", "--cards", &other.card(1)], 2);
     refused(&node, 7, "is node 1, and so is");
     let missing = odd(&["allgather", "--bytes", "4KiB", "--cards", "vfio-user:/nowhere/0.sock"], 2);
@@ -247,10 +251,18 @@ fn every_rank_has_a_trace() {
     let job = Job::new(2);
     let path = job.directory.path().join("trace.pftrace").to_str().unwrap().to_owned();
     let outputs = job.run(|_| words(&["allgather", "--bytes", "4KiB", "--cards", &cards, "--trace", &path]));
+    let mut all = Vec::new();
+    let mut counts = 0;
     for (rank, output) in outputs.iter().enumerate() {
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let trace = File::open(job.directory.path().join(format!("trace-{rank}.pftrace")));
+        let path = job.directory.path().join(format!("trace-{rank}.pftrace"));
+        let trace = File::open(&path);
         assert_eq!((trace.count("wait"), trace.count("allgather")), (1, 1));
         assert!(trace.count("clock") >= 1);
+        counts += trace.count("doorbell");
+        all.extend(fs::read(path).unwrap());
     }
+    // One after the other they are a file too, with tracks of their own: File checks that none is described twice.
+    let trace = File::of(&all);
+    assert_eq!((trace.count("wait"), trace.count("allgather"), trace.count("doorbell")), (2, 2, counts));
 }
