@@ -209,7 +209,7 @@ fn any_name_that_is_not_refused_works() {
     let names =
         "level word packet buffer words messages messages_left words_left count header i is_ending is_last destination
         held turn granted next first whole units bytes ports card cards circus error position match self class x
-        number found packets length is_first is_taken goes_on is_within";
+        number found packets payload is_first is_taken goes_on is_within";
     let names: Vec<&str> = names.split_ascii_whitespace().collect();
     let mut text = String::from("<channels>");
     for (id, pair) in names.chunks(2).enumerate() {
