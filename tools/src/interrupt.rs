@@ -1,5 +1,6 @@
 //! Ctrl-C, SIGTERM, and the SIGHUP of a terminal that closes. They end the command at once, unless it asks for [`Interrupt`]:
-//! then the first ends it at the next safe point, the second at once. Commands that restore state ignore the second.
+//! then the first ends it at the next safe point, the second at once. Commands that restore state or remove
+//! sockets ignore the second.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,6 +136,12 @@ impl Interrupt {
 
     /// Installs handlers for a command that changes the terminal: no signal ends the command at once.
     pub(crate) fn listen_on_terminal() -> Result<Self> {
+        Interrupt::listen_until_ended()
+    }
+
+    /// Installs handlers for a command that only watches, and that puts in order what it has made, in bounded time: no signal
+    /// ends the command at once.
+    pub(crate) fn listen_until_ended() -> Result<Self> {
         let interrupt = Interrupt { is_watching: true, ..Interrupt::default() };
         interrupt.register()?;
         leave_to_command();

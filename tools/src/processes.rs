@@ -58,7 +58,7 @@ fn open_own(
     let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (rank, identity) in identities.iter().enumerate() {
         if let Some(other) = ranks.insert(identity, rank) {
-            let name = String::from_utf8_lossy(identity);
+            let name = String::from_utf8_lossy(identity).replace(char::is_control, "\u{fffd}");
             let name = name.split_once(' ').map_or(&*name, |(_, name)| name);
             let message =
                 format!("rank {rank}: its card {name} is that of rank {other}: each rank needs a card of its own");
@@ -151,7 +151,9 @@ fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
     let (code, message) = told.split_first().ok_or_else(malformed)?;
     let exit = Exit::of_code(*code).ok_or_else(malformed)?;
     let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
-    Ok(Failure::new(exit, message).of_rank(rank))
+    // It is printed on a terminal.
+    let shown = message.replace(|character: char| character.is_control() && character != '\n', "\u{fffd}");
+    Ok(Failure::new(exit, shown).of_rank(rank))
 }
 
 #[cfg(test)]

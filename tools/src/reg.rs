@@ -59,11 +59,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         (None, Access::WriteOnly) => {
             return Err(Failure::refused(format!("{} is write-only", what())));
         }
-        (Some(value), _) => found.window.write_u32(found.offset, value)?,
-        (None, _) => {}
+        _ => {}
     }
-    let value = if found.access == Access::WriteOnly { None } else { Some(found.window.read_u32(found.offset)?) };
-    let value = value.map(|value| function.check_alive(value)).transpose()?;
+    let value = access(function, &found, arguments.value)?;
     let printed = Printed {
         schema: "fpgactl.reg/1",
         selector: without_node(&arguments.card).to_owned(),
@@ -77,6 +75,19 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         value,
     };
     if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+}
+
+/// Writes the value, if there is one, and reads the register, unless it is write-only.
+fn access(function: &Function, found: &Found, written: Option<u32>) -> Result<Option<u32>> {
+    if let Some(value) = written {
+        found.window.write_u32(found.offset, value)?;
+    }
+    if found.access == Access::WriteOnly {
+        // As if all-ones were read back: this reads the configuration space, behind the write.
+        function.check_alive(u32::MAX)?;
+        return Ok(None);
+    }
+    Ok(Some(function.check_alive(found.window.read_u32(found.offset)?)?))
 }
 
 /// Returns whether the card is a model. Its sequencer or its channels say so; other functions say nothing, and no socket leads to hardware.
@@ -152,7 +163,29 @@ fn find_by_name(text: &str) -> Option<(u32, &'static Register)> {
 
 #[cfg(test)]
 mod tests {
+    use fpga_hal::vfio_user::Server;
+    use fpga_hal::{Domain, vfio_user};
+
     use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_card_that_is_gone_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("0.sock");
+        let (fabric, cards) = Selector::parse("mock:optweb:2").unwrap().fabric().unwrap();
+        let _clock = fabric.start_clock().unwrap();
+        for (name, kind) in [("ABORT", Access::WriteOnly), ("SCRATCH", Access::ReadWrite)] {
+            let serving = Server::bind(&socket, cards[0].1.clone()).unwrap().spawn().unwrap();
+            let function = vfio_user::connect(&socket, &Domain::vfio_user()).unwrap();
+            let found = find(&function, name).unwrap();
+            assert!(found.access == kind, "{name}");
+            assert!(access(&function, &found, Some(0)).is_ok(), "{name}");
+            drop(serving);
+            let gone = access(&function, &found, Some(0)).unwrap_err();
+            assert_eq!(gone.exit().code(), Exit::Gone.code(), "{name}: {}", gone.message());
+        }
+    }
 
     /// As if the functions were on the kernel's VFIO, and on sockets.
     #[test]

@@ -40,7 +40,7 @@ type Work<'w> = dyn FnOnce(&[PathBuf], &dyn Fn() -> Result<()>) -> Result<()> + 
 /// exit code.
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     if let Some(directory) = &arguments.socket_dir {
-        let interrupt = Interrupt::listen_watching()?;
+        let interrupt = Interrupt::listen_until_ended()?;
         let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
         return serve_selected(
             arguments,
@@ -128,8 +128,11 @@ fn serve(
         check()?;
         let path = directory.join(name);
         let server = Server::bind(&path, function).and_then(|server| server.with_budget(&budget).spawn());
-        servers.push(server.map_err(|error| Failure::chain(Exit::Failed, &error))?);
-        sockets.push(path);
+        let server = server.map_err(|error| Failure::chain(Exit::Failed, &error))?;
+        // Absolute, for clients in other directories, if a selector can name it so.
+        let is_selectable = check_selectable(server.path()).is_ok();
+        sockets.push(if is_selectable { server.path().to_owned() } else { path });
+        servers.push(server);
     }
     work(&sockets, &|| match fabric.and_then(Fabric::failure) {
         None => Ok(()),

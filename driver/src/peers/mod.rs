@@ -64,7 +64,7 @@ pub enum PeersError {
         why: String,
     },
     /// A rank did not take part in time.
-    #[error("Rank {rank} did not answer within {waited:?}")]
+    #[error("Rank {rank} did not answer within {waited:.1?}")]
     Late {
         /// The rank.
         rank: u32,

@@ -10,7 +10,7 @@ use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI}
 use super::finding::{Finding, Fix, SEQUENCER};
 use super::iommu;
 use crate::known::{self, Sequencer};
-use crate::{functions, size};
+use crate::{functions, list, size};
 
 /// Locked memory that a card needs for rings and staging buffers, in bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -27,6 +27,9 @@ pub(super) fn socket(path: &Path) -> Finding {
         fix: Fix::User(format!("fpgactl mock serve --socket-dir {}", path.parent().unwrap_or(path).display())),
     };
     match path.metadata() {
+        Ok(found) if found.file_type().is_socket() && list::is_left_over(path) => {
+            bad("no process listens".into(), "the server was killed, and has left its socket: start the server")
+        }
         Ok(found) if found.file_type().is_socket() => {
             Finding::Good("a socket; the server is identified when the card is opened".into())
         }

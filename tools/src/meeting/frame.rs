@@ -152,8 +152,9 @@ impl Content<'_> {
         Some(data.to_vec())
     }
 
+    /// Texts reach terminals: control characters, which could change one, are replaced.
     fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.data(TEXT_MAX)?).ok()
+        Some(String::from_utf8(self.data(TEXT_MAX)?).ok()?.replace(char::is_control, "\u{fffd}"))
     }
 
     fn frame(&mut self) -> Option<Frame> {

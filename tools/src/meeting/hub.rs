@@ -1,5 +1,6 @@
 //! Rank 0 of a meeting: it takes the others in, and passes on what they send.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,14 @@ use crate::meeting::ending::{SLICE, error_of, meet_error, too_long};
 use crate::meeting::frame::{DATA_MAX, End, EndKind, Frame, GREETING_MAX, VERSION};
 use crate::meeting::link::{Link, pump};
 use crate::meeting::part::{MeetError, Part};
-use crate::meeting::stream::{Listener, Stream};
+use crate::meeting::stream::Listener;
 
-/// Connections that have not said who they are.
-const STRANGERS_MAX: usize = 64;
+/// Connections that have not said who they are, besides one of each rank. More wait to be accepted.
+const STRANGERS_MORE: usize = 64;
 /// Time limit for a greeting.
 const GREETING: Duration = Duration::from_secs(5);
+/// The same while there is no room for more strangers. A rank that needs longer connects again.
+const HASTY_GREETING: Duration = Duration::from_millis(200);
 /// Time limit for telling the others of the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -39,36 +42,21 @@ pub(super) struct Hub {
 struct Gathering {
     links: Vec<Option<Link>>,
     strangers: Vec<(Link, Instant)>,
+    strangers_max: usize,
 }
 
 impl Hub {
     pub(super) fn meet(part: &Part) -> Result<Hub, MeetError> {
         let listen = |source| MeetError::Listen { address: part.address.clone(), source };
-        let listener = Listener::bind(&part.address).map_err(listen)?;
-        let began = Instant::now();
-        let mut gathering = Gathering { links: (1..part.of).map(|_| None).collect(), strangers: Vec::new() };
-        loop {
-            let refused = gathering.strangers_greet(part).or_else(|| gathering.first_gone());
-            if let Some(end) = refused {
-                gathering.end(&end);
-                return Err(meet_error(end));
-            }
-            let Some(missing) = gathering.links.iter().position(Option::is_none) else { break };
-            let rank = missing as u32 + 1;
-            let waited = began.elapsed();
-            if waited >= part.timeout {
-                let why = format!("it did not come to {}", part.address);
-                gathering.end(&End { rank, kind: EndKind::Late(waited.as_millis() as u64), why });
-                return Err(MeetError::Missing { rank, address: part.address.clone(), waited: part.timeout });
-            }
-            if part.stop.load(Ordering::Relaxed) {
-                return Err(MeetError::Interrupted);
-            }
-            let all = gathering.links.iter_mut().flatten().chain(gathering.strangers.iter_mut().map(|(link, _)| link));
-            pump(all, Some(listener.as_fd()), SLICE.min(part.timeout - waited)).map_err(listen)?;
-            while let Some(stream) = listener.accept().map_err(listen)? {
-                gathering.welcome_stranger(stream);
-            }
+        Hub::meet_at(&Listener::bind(&part.address).map_err(listen)?, part)
+    }
+
+    /// Meets whoever connects to `listener`.
+    pub(super) fn meet_at(listener: &Listener, part: &Part) -> Result<Hub, MeetError> {
+        let mut gathering = Gathering::new(part.of);
+        if let Err((end, error)) = gathering.complete(listener, part) {
+            gathering.end(&end);
+            return Err(error);
         }
         let mut links: Vec<Link> = gathering.links.into_iter().flatten().collect();
         links.iter_mut().for_each(|link| link.send(&Frame::Welcome));
@@ -198,18 +186,69 @@ fn flush(mut links: Vec<&mut Link>) {
 }
 
 impl Gathering {
-    fn welcome_stranger(&mut self, stream: Stream) {
-        if self.strangers.len() < STRANGERS_MAX {
-            self.strangers.push((Link::new(stream, GREETING_MAX), Instant::now()));
+    fn new(of: u32) -> Self {
+        let links = (1..of).map(|_| None).collect();
+        Gathering { links, strangers: Vec::new(), strangers_max: of as usize + STRANGERS_MORE }
+    }
+
+    /// Waits until all ranks have come.
+    ///
+    /// # Errors
+    /// What the others are told, and why they did not meet.
+    fn complete(&mut self, listener: &Listener, part: &Part) -> Result<(), (End, MeetError)> {
+        let address = || part.address.clone();
+        let failed = |source: io::Error| {
+            let end = End { rank: 0, kind: EndKind::Gone, why: source.to_string() };
+            (end, MeetError::Listen { address: address(), source })
+        };
+        let began = Instant::now();
+        while let Some(missing) = self.links.iter().position(Option::is_none) {
+            let rank = missing as u32 + 1;
+            let waited = began.elapsed();
+            if waited >= part.timeout {
+                let kind = EndKind::Late(waited.as_millis() as u64);
+                let end = End { rank, kind, why: format!("it did not come to {}", part.address) };
+                return Err((end, MeetError::Missing { rank, address: address(), waited: part.timeout }));
+            }
+            if part.stop.load(Ordering::Relaxed) {
+                let end = End { rank: 0, kind: EndKind::Gone, why: "it was interrupted".to_owned() };
+                return Err((end, MeetError::Interrupted));
+            }
+            self.pump(listener, SLICE.min(part.timeout - waited)).map_err(failed)?;
+            // Of those that were accepted before, all that has arrived is read now.
+            if let Some(end) = self.strangers_greet(part).or_else(|| self.first_gone()) {
+                return Err((end.clone(), meet_error(end)));
+            }
+            while self.has_room()
+                && let Some(stream) = listener.accept().map_err(failed)?
+            {
+                self.strangers.push((Link::new(stream, GREETING_MAX), Instant::now()));
+            }
         }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.strangers.len() < self.strangers_max
+    }
+
+    /// Moves what there is, and waits for at most `timeout` until there is something or somebody who can be accepted.
+    fn pump(&mut self, listener: &Listener, timeout: Duration) -> io::Result<()> {
+        let accepted = self.has_room().then(|| listener.as_fd());
+        pump(self.connections(), accepted, timeout)
+    }
+
+    fn connections(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.links.iter_mut().flatten().chain(self.strangers.iter_mut().map(|(link, _)| link))
     }
 
     /// Takes those in that have said who they are, and drops others. Returns why the meeting ends, if somebody is refused.
     fn strangers_greet(&mut self, part: &Part) -> Option<End> {
         let mut refused = None;
+        let patience = if self.has_room() { GREETING } else { HASTY_GREETING };
         for (mut link, since) in std::mem::take(&mut self.strangers) {
             match link.next() {
-                Ok(None) if since.elapsed() < GREETING => self.strangers.push((link, since)),
+                Ok(None) if since.elapsed() < patience => self.strangers.push((link, since)),
                 Ok(Some(Frame::Hello { version, program, rank, of })) => {
                     match self.refusal(part, version, &program, rank, of) {
                         None => {
@@ -268,8 +307,9 @@ impl Gathering {
         None
     }
 
+    /// Tells all that the meeting has ended, also those whose greeting has not arrived yet.
     fn end(&mut self, end: &End) {
-        let mut links: Vec<&mut Link> = self.links.iter_mut().flatten().collect();
+        let mut links: Vec<&mut Link> = self.connections().collect();
         links.iter_mut().for_each(|link| link.send(&Frame::End(end.clone())));
         flush(links);
     }

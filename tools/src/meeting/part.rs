@@ -33,7 +33,7 @@ pub(crate) enum MeetError {
         #[source]
         source: io::Error,
     },
-    #[error("rank 0 did not listen at {address} within {waited:?}")]
+    #[error("rank 0 did not listen at {address} within {waited:.1?}")]
     Connect {
         address: Address,
         waited: Duration,
@@ -42,7 +42,7 @@ pub(crate) enum MeetError {
     },
     #[error("rank {rank}: {why}")]
     Refused { rank: u32, why: String },
-    #[error("rank {rank} did not come to {address} within {waited:?}")]
+    #[error("rank {rank} did not come to {address} within {waited:.1?}")]
     Missing { rank: u32, address: Address, waited: Duration },
     #[error("the ranks did not meet")]
     Peers(#[source] PeersError),

@@ -1,5 +1,6 @@
 //! The ranks of a meeting other than 0: each is connected to rank 0.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,9 +19,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(2);
 
 /// Whether a later attempt to connect may succeed.
-fn may_come(error: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{InvalidInput, PermissionDenied};
-    !matches!(error, PermissionDenied | InvalidInput)
+fn may_come(error: ErrorKind) -> bool {
+    !matches!(error, ErrorKind::PermissionDenied | ErrorKind::InvalidInput)
 }
 
 /// A rank other than 0.
@@ -40,16 +40,30 @@ pub(super) struct Spoke {
 impl Spoke {
     pub(super) fn meet(part: &Part) -> Result<Spoke, MeetError> {
         let began = Instant::now();
-        let stream = loop {
-            match Stream::connect(&part.address) {
-                Ok(stream) => break stream,
-                Err(source) if began.elapsed() >= part.timeout || !may_come(source.kind()) => {
-                    return Err(MeetError::Connect { address: part.address.clone(), waited: began.elapsed(), source });
+        loop {
+            match Spoke::connect(part, began) {
+                Err(MeetError::Connect { source, .. }) if began.elapsed() < part.timeout && may_come(source.kind()) => {
+                    log::debug!("rank 0 cannot be met yet: {source}");
                 }
-                Err(_) if part.stop.load(Ordering::Relaxed) => return Err(MeetError::Interrupted),
-                Err(_) => std::thread::sleep(PAUSE),
+                outcome => return outcome,
             }
+            if part.stop.load(Ordering::Relaxed) {
+                return Err(MeetError::Interrupted);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Connects, and waits until all ranks have come.
+    ///
+    /// # Errors
+    /// [`MeetError::Connect`] if a later attempt may succeed.
+    fn connect(part: &Part, began: Instant) -> Result<Spoke, MeetError> {
+        let failed = |source: io::Error| {
+            let waited = began.elapsed().min(part.timeout);
+            MeetError::Connect { address: part.address.clone(), waited, source }
         };
+        let stream = Stream::connect(&part.address).map_err(failed)?;
         let mut link = Link::new(stream, longest(part.of));
         let program = env!("CARGO_PKG_VERSION").to_owned();
         link.send(&Frame::Hello { version: VERSION, program, rank: part.rank, of: part.of });
@@ -60,8 +74,13 @@ impl Spoke {
         loop {
             match spoke.link.next() {
                 Ok(Some(Frame::Welcome)) => return Ok(spoke),
-                Ok(Some(Frame::End(end))) => return Err(meet_error(end)),
+                // Who is refused may be of a larger job.
+                Ok(Some(Frame::End(end))) if end.rank < of || end.kind == EndKind::Refused => {
+                    return Err(meet_error(end));
+                }
                 Ok(Some(_)) => return Err(meet_error(out_of_order())),
+                // Too many strangers came to rank 0, or it ends and another may come.
+                Err((EndKind::Gone, why)) => return Err(failed(io::Error::new(ErrorKind::ConnectionReset, why))),
                 Err((kind, why)) => return Err(meet_error(End { rank: 0, kind, why })),
                 Ok(None) => {}
             }
@@ -96,7 +115,7 @@ impl Spoke {
                         self.raised = Some((rank, count));
                     }
                 }
-                Ok(Some(Frame::End(end))) => self.ended = Some(end),
+                Ok(Some(Frame::End(end))) if end.rank < self.of => self.ended = Some(end),
                 Ok(Some(_)) => self.ended = Some(out_of_order()),
                 Err((kind, why)) => self.ended = Some(End { rank: 0, kind, why }),
             }

@@ -1,10 +1,10 @@
 //! Meetings of threads, and what strangers may send.
 
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use tempfile::TempDir;
 
 use crate::meeting::address::Address;
 use crate::meeting::frame::{End, EndKind, Frame, GREETING_MAX, VERSION};
+use crate::meeting::hub::Hub;
 use crate::meeting::meet;
 use crate::meeting::part::{MeetError, Part};
+use crate::meeting::stream::Listener;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,6 +139,107 @@ fn connect(path: &Path) -> UnixStream {
     }
 }
 
+/// What rank `rank` of `of` sends first.
+fn greeting(rank: u32, of: u32) -> Vec<u8> {
+    Frame::Hello { version: VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), rank, of }.encode()
+}
+
+#[test]
+fn ranks_that_all_come_at_once_are_all_taken_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let part = part(&directory, 0, 101);
+    let listener = Listener::bind(&part.address).unwrap();
+    let path = directory.path().join("meet");
+    // All of them wait before the first is accepted.
+    let _silent: Vec<UnixStream> = (0..20).map(|_| connect(&path)).collect();
+    let come = |rank| {
+        let mut stream = connect(&path);
+        stream.write_all(&greeting(rank, 101)).unwrap();
+        stream
+    };
+    let ranks: Vec<UnixStream> = (1..101).map(come).collect();
+    let hub = Hub::meet_at(&listener, &part).unwrap();
+    for mut rank in ranks {
+        let mut welcome = Frame::Welcome.encode();
+        welcome.fill(0xff);
+        rank.read_exact(&mut welcome).unwrap();
+        assert_eq!(welcome, Frame::Welcome.encode());
+    }
+    drop(hub);
+}
+
+#[test]
+fn silent_strangers_keep_no_rank_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meet");
+    thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| meet(&part(&directory, 0, 2)).map(drop));
+        let _silent: Vec<UnixStream> = (0..200).map(|_| connect(&path)).collect();
+        meet(&part(&directory, 1, 2)).map(drop).unwrap();
+        rank_0.join().unwrap().unwrap();
+    });
+}
+
+/// What rank 1 of 2 has of a rank 0 that drops `lost` connections, and sends `frame` on the next.
+fn met_by(lost: usize, frame: &Frame) -> Result<(), MeetError> {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("meet")).unwrap();
+    thread::scope(|scope| {
+        let rank_1 = scope.spawn(|| meet(&part(&directory, 1, 2)).map(drop));
+        for _ in 0..lost {
+            drop(listener.accept().unwrap());
+        }
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut hello = greeting(1, 2);
+        stream.read_exact(&mut hello).unwrap();
+        assert_eq!(hello, greeting(1, 2));
+        stream.write_all(&frame.encode()).unwrap();
+        rank_1.join().unwrap()
+    })
+}
+
+#[test]
+fn a_rank_that_is_dropped_before_all_have_come_connects_again() {
+    met_by(3, &Frame::Welcome).unwrap();
+}
+
+#[test]
+fn an_interrupt_of_rank_0_ends_those_who_have_come() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meet");
+    let part = part(&directory, 0, 3);
+    thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| meet(&part).map(drop));
+        let mut rank_1 = connect(&path);
+        rank_1.write_all(&greeting(1, 3)).unwrap();
+        // Who comes later is dropped: rank 1 has been taken in before.
+        let mut stranger = connect(&path);
+        stranger.write_all(b"no frame").unwrap();
+        let _ = stranger.read_to_end(&mut Vec::new());
+        part.stop.store(true, Ordering::Relaxed);
+        let mut told = Vec::new();
+        rank_1.read_to_end(&mut told).unwrap();
+        let why = "it was interrupted".to_owned();
+        assert_eq!(told, Frame::End(End { rank: 0, kind: EndKind::Gone, why }).encode());
+        assert!(matches!(rank_0.join().unwrap(), Err(MeetError::Interrupted)));
+    });
+}
+
+#[test]
+fn an_end_names_a_rank_of_the_job_unless_it_is_refused() {
+    let why = || "no".to_owned();
+    for (rank, kind, expected) in [
+        (0, EndKind::Gone, "Rank 0 is gone: no"),
+        (2, EndKind::Gone, "a frame out of order"),
+        (u32::MAX, EndKind::Late(1), "a frame out of order"),
+        (2, EndKind::Refused, "rank 2: no"),
+    ] {
+        let error = met_by(0, &Frame::End(End { rank, kind, why: why() })).unwrap_err();
+        let source = std::error::Error::source(&error).map_or(String::new(), ToString::to_string);
+        assert!(format!("{error}: {source}").contains(expected), "{rank} {kind:?}: {error}: {source}");
+    }
+}
+
 /// What rank 0 of 3 ends with if these greet it.
 fn refused(greetings: &[Frame]) -> String {
     let directory = tempfile::tempdir().unwrap();
@@ -167,6 +270,12 @@ fn a_rank_of_another_job_or_version_is_refused_by_name() {
         (vec![good(0)], "rank 0: its rank is none of 1 to 2"),
         (vec![hello(VERSION, "9.9.9", 2, 3)], &format!("rank 2: it is fpgactl 9.9.9, and rank 0 is fpgactl {own}")),
         (
+            vec![hello(VERSION, "9\x1b]0;owned\x07\nfpgactl: verified", 2, 3)],
+            &format!(
+                "rank 2: it is fpgactl 9\u{fffd}]0;owned\u{fffd}\u{fffd}fpgactl: verified, and rank 0 is fpgactl {own}"
+            ),
+        ),
+        (
             vec![hello(VERSION + 1, own, 2, 3)],
             "rank 2: its meeting protocol is of version 2, and that of rank 0 of version 1",
         ),
@@ -183,11 +292,12 @@ fn who_never_comes_is_named() {
     assert!(matches!(error, MeetError::Missing { rank: 1, .. }), "{error}");
     let error = meet(&alone(2)).unwrap_err();
     assert!(matches!(error, MeetError::Connect { .. }), "{error}");
+    assert!(error.to_string().ends_with(" within 200.0ms"), "{error}");
     // A socket that a killed process has left is no obstacle.
-    drop(std::os::unix::net::UnixListener::bind(directory.path().join("meet")).unwrap());
+    drop(UnixListener::bind(directory.path().join("meet")).unwrap());
     assert!(matches!(meet(&alone(0)).unwrap_err(), MeetError::Missing { .. }));
     // One at which somebody listens is.
-    let _listener = std::os::unix::net::UnixListener::bind(directory.path().join("meet")).unwrap();
+    let _listener = UnixListener::bind(directory.path().join("meet")).unwrap();
     assert!(matches!(meet(&alone(0)).unwrap_err(), MeetError::Listen { .. }));
 }
 
@@ -199,7 +309,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         Just(EndKind::Malformed)
     ];
     prop_oneof![
-        (any::<[u32; 3]>(), ".{0,20}").prop_map(|([version, rank, of], program)| Frame::Hello {
+        (any::<[u32; 3]>(), r"\PC{0,20}").prop_map(|([version, rank, of], program)| Frame::Hello {
             version,
             program,
             rank,
@@ -209,8 +319,16 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (any::<u64>(), any::<Vec<u8>>()).prop_map(|(count, data)| Frame::Data { count, data }),
         (0_u64..3, any::<Vec<Vec<u8>>>()).prop_map(|(count, data)| Frame::All { count, data }),
         (0_u32..4, 0_u64..3).prop_map(|(rank, count)| Frame::Raised { rank, count }),
-        (any::<u32>(), kind, ".{0,20}").prop_map(|(rank, kind, why)| Frame::End(End { rank, kind, why })),
+        (any::<u32>(), kind, r"\PC{0,20}").prop_map(|(rank, kind, why)| Frame::End(End { rank, kind, why })),
     ]
+}
+
+fn text(frame: &Frame) -> &str {
+    match frame {
+        Frame::Hello { program, .. } => program,
+        Frame::End(end) => &end.why,
+        _ => "",
+    }
 }
 
 /// Bytes that are nearly frames, or frames out of order.
@@ -246,7 +364,11 @@ proptest! {
         let mut rest = &bytes[..];
         while let Ok(Some((frame, length))) = Frame::decode(rest, GREETING_MAX) {
             prop_assert!(length <= GREETING_MAX + 4);
-            prop_assert_eq!(frame.encode(), &rest[..length]);
+            // A control character was replaced.
+            if !text(&frame).contains('\u{fffd}') {
+                prop_assert_eq!(frame.encode(), &rest[..length]);
+            }
+            prop_assert!(!text(&frame).contains(char::is_control));
             rest = &rest[length..];
         }
     }
@@ -277,7 +399,7 @@ proptest! {
             rank_1.write_all(&Frame::Hello { version: VERSION, program, rank: 1, of: 2 }.encode()).unwrap();
             // It is welcome now: what comes before is a frame out of order.
             let mut welcome = [0; 5];
-            std::io::Read::read_exact(&mut rank_1, &mut welcome).unwrap();
+            rank_1.read_exact(&mut welcome).unwrap();
             rank_1.write_all(&Frame::Data { count: 0, data: b"one".to_vec() }.encode()).unwrap();
             let _ = rank_1.write_all(&bytes);
             drop(rank_1);

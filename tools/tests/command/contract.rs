@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fpga_hal::{Domain, vfio_user};
+
 use crate::tree::Tree;
 use crate::{command, json, run, stdout};
 
@@ -62,6 +64,8 @@ fn options_without_effect_are_refused() {
         &["coll", "send", "--input", "x.npy", "--seed", "1"],
         &["plan", "barrier", "--bytes", "64"],
         &["plan", "alltoall", "--root", "1"],
+        &["channel", "check", "x.xml", "--cards", "mock:optweb:2"],
+        &["channel", "generate", "x.xml", "--output", "x", "--cards", "mock:optweb:2"],
         &["asm", "x.seq", "--cards", "mock:optweb:2"],
         &["disasm", "x.seqb", "--cards", "mock:optweb:2"],
         &["run", "x.seqb", "--root", "."],
@@ -292,6 +296,44 @@ fn sockets_are_listed_and_selected_by_their_directory() {
     assert!(interrupt.success());
     let output = server.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A server whose socket's directory is relative to its own, and which is then killed.
+#[test]
+fn a_socket_is_held_and_left_over_by_whatever_path_it_was_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = command(&["mock", "serve", "mock:optweb:2", "--socket-dir", "cards"]);
+    let mut server = server.current_dir(&directory).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let announced: Vec<_> =
+        lines.by_ref().map(Result::unwrap).take_while(|line| !line.starts_with("serving")).collect();
+    let folder = directory.path().join("cards");
+    let card = |node: u32| format!("vfio-user:{}/{node}.sock", folder.display());
+    assert_eq!(announced, [card(0), card(1)]);
+    let on_machine = |arguments: &[&str]| {
+        let output = command(arguments).env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
+        (output.status.code(), crate::parsed(&output.stdout))
+    };
+    let state = || on_machine(&["list", "--json", "--cards", &card(1)]).1["cards"][0]["state"].clone();
+    let socket = || {
+        let (code, printed) = on_machine(&["doctor", "--json", "--cards", &card(1)]);
+        (code, printed["checks"].as_array().unwrap().iter().find(|check| check["id"] == "socket").unwrap().clone())
+    };
+    assert_eq!(state(), "free");
+    let client = vfio_user::connect(&folder.join("1.sock"), &Domain::vfio_user()).unwrap();
+    assert_eq!(state(), "held");
+    let (code, found) = socket();
+    assert_eq!((code, &found["ok"]), (Some(0), &true.into()), "{found}");
+    // Neither has taken its card away.
+    assert!(!client.is_removed());
+
+    server.kill().unwrap();
+    server.wait().unwrap();
+    drop(client);
+    assert_eq!(state(), "silent");
+    let (code, found) = socket();
+    assert_eq!((code, &found["ok"], &found["found"]), (Some(1), &false.into(), &"no process listens".into()));
+    assert_eq!(found["mend"], format!("fpgactl mock serve --socket-dir {}", folder.display()));
 }
 
 /// What `list` prints selects the same cards.

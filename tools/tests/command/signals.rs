@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP: every command ends with exit code 130, says so, and leaves nothing behind.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -72,7 +73,16 @@ impl Signalled {
 
     fn send(mut self, signal: Signal) -> Output {
         assert_eq!(self.0.try_wait().unwrap(), None, "it has ended before");
+        self.raise(signal);
+        self.end()
+    }
+
+    /// Sends a signal. Nobody has waited for the process: no other has its id.
+    fn raise(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+    }
+
+    fn end(mut self) -> Output {
         let begin = Instant::now();
         while self.0.try_wait().unwrap().is_none() {
             if begin.elapsed() > PATIENCE {
@@ -184,6 +194,27 @@ fn a_command_that_waits_for_a_reader_ends() {
         waiting.ends(signal);
     }
     assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+/// As of `timeout`, which signals a process and its group.
+#[test]
+fn a_server_removes_its_sockets_however_many_signals_come() {
+    let stats = tempfile::tempdir().unwrap();
+    for (first, second) in [(Signal::SIGINT, Signal::SIGTERM), (Signal::SIGTERM, Signal::SIGHUP)] {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().to_str().unwrap();
+        let serve = ["mock", "serve", "mock:optweb:4", "--socket-dir", folder];
+        let mut serving = Signalled::start_by_env("--default-signal=HUP", &serve, stats.path());
+        let mut lines = BufReader::new(serving.0.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().starts_with("serving") {}
+        assert_eq!(names(directory.path()).len(), 4);
+        serving.raise(first);
+        serving.raise(second);
+        let output = serving.end();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*error), (Some(130), "fpgactl: interrupted; the sockets are removed\n"));
+        assert_eq!(names(directory.path()), [""; 0]);
+    }
 }
 
 /// The measurement ends first, with a failure that the signal did not cause.
