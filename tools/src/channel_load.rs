@@ -1,7 +1,7 @@
 //! `fpgactl channel load FILE`: places the ends of a channel definition on cards, and loads the cards'
 //! routing tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -19,6 +19,7 @@ use crate::{cards, channel, input_file, output};
 
 /// Cards if none are selected and none are bound.
 const DEFAULT: &str = "mock:circus:8x8";
+const SCHEMA: &str = "fpgactl.channel-load/1";
 /// Cards of ends that are not placed.
 const WRITERS: u32 = 0;
 const READERS: u32 = 1;
@@ -61,9 +62,12 @@ struct Table {
     ports: Vec<&'static str>,
 }
 
-/// A file with tables: what `--json` prints, of which only the tables count.
+/// A file with tables: what `--json` prints, of which only the torus and the tables count.
 #[derive(Deserialize)]
 struct Given {
+    schema: String,
+    columns: u32,
+    rows: u32,
     tables: Vec<GivenTable>,
 }
 
@@ -94,7 +98,7 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
     };
     network.load_tables(&tables).map_err(failure)?;
     let printed = Printed {
-        schema: "fpgactl.channel-load/1",
+        schema: SCHEMA,
         selector: &text,
         kind: selector.kind().name(),
         mock: is_mock,
@@ -116,9 +120,19 @@ fn given(path: &Path, torus: Torus) -> Result<Tables> {
         return Err(refuse(format!("a file of tables has at most {TABLES_BYTES_MAX} bytes")));
     }
     let given: Given = serde_json::from_slice(&text).map_err(|error| refuse(format!("invalid tables: {error}")))?;
-    let nodes = torus.nodes();
+    let Given { schema, columns, rows, tables: given } = given;
+    if schema != SCHEMA {
+        return Err(refuse(format!("schema {schema:?} (expected {SCHEMA:?})")));
+    }
+    let (width, height, nodes) = (torus.width(), torus.height(), torus.nodes());
+    if (columns, rows) != (width, height) {
+        return Err(refuse(format!(
+            "tables of {columns} columns and {rows} rows do not fit a torus of {width} columns and {height} rows"
+        )));
+    }
     let mut tables = Tables::new(nodes);
-    for GivenTable { card, ports } in given.tables {
+    let mut missing: BTreeSet<u32> = (0..nodes).collect();
+    for GivenTable { card, ports } in given {
         if card >= nodes || ports.len() != nodes as usize {
             let entries = ports.len();
             return Err(refuse(format!(
@@ -126,12 +140,19 @@ fn given(path: &Path, torus: Torus) -> Result<Tables> {
                 nodes - 1
             )));
         }
+        if !missing.remove(&card) {
+            return Err(refuse(format!("two tables of card {card}")));
+        }
         for (to, name) in (0..).zip(&ports) {
             let port = PORTS.iter().position(|known| known == name).ok_or_else(|| {
                 refuse(format!("unknown port {name:?} of card {card} (available: {})", PORTS.join(", ")))
             })?;
             tables.set(card, to, Some(port as u8));
         }
+    }
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+        return Err(refuse(format!("cards without a table: {} (expected one of each card)", missing.join(", "))));
     }
     Ok(tables)
 }

@@ -109,7 +109,7 @@ fn of_command(cli: &Cli) -> Rules {
         Command::Plan(arguments) => of_operation(arguments.operation.terms.collective),
         Command::Asm(_)
         | Command::Disasm(_)
-        | Command::Channel { command: cli::Channel::Check(_) }
+        | Command::Channel { command: cli::Channel::Check(_) | cli::Channel::Generate(_) }
         | Command::Route { command: cli::Route::Compile(_) | cli::Route::Verify(_) }
         | Command::Route { command: cli::Route::Show(cli::RouteShow { file: Some(_), .. }) }
         | Command::Image { command: cli::Image::Inspect(cli::ImageInspect { card: None, .. }) }

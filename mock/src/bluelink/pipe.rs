@@ -9,7 +9,7 @@ use crate::engine::Time;
 /// Most bytes of a write that is not divided (pipe(7), "PIPE_BUF").
 pub const PIPE_BUF: usize = 4_096;
 
-/// Error of a read or write.
+/// Error of a pipe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PipeError {
     /// EAGAIN: a non-blocking end would have to wait.
@@ -27,6 +27,9 @@ pub enum PipeError {
     /// The end is not there, or not any more.
     #[error("no pipe on board {board}, channel {channel}", board = .0.board, channel = .0.channel)]
     Missing(Target),
+    /// One channel for both ends.
+    #[error("both ends of a pipe on board {board}, channel {channel}", board = .0.board, channel = .0.channel)]
+    Same(Target),
     /// A flit that is not of this pipe.
     #[error("invalid flit in a pipe: {0:#018x}")]
     Flit(u64),
@@ -35,7 +38,7 @@ pub enum PipeError {
     Fabric(#[from] FabricError),
 }
 
-/// Opens a pipe: `writer` and `reader` are a channel each, of two boards or of one.
+/// Opens a pipe: `writer` and `reader` are two channels, of two boards or of one.
 ///
 /// ```
 /// use fpga_mock::bluelink::{Fabric, Parameters, Target, pipe};
@@ -50,8 +53,11 @@ pub enum PipeError {
 /// ```
 ///
 /// # Errors
-/// [`FabricError::Unknown`] for a board or channel that is not there.
+/// [`PipeError::Same`] for one channel twice, [`FabricError::Unknown`] for a board or channel that is not there.
 pub fn pipe(fabric: &mut Fabric, writer: Target, reader: Target) -> Result<(PipeWriter, PipeReader), PipeError> {
+    if writer == reader {
+        return Err(PipeError::Same(writer));
+    }
     fabric.add_pipe_end(writer, PipeUnit::new(writer, reader, true))?;
     fabric.add_pipe_end(reader, PipeUnit::new(reader, writer, false))?;
     Ok((PipeWriter { own: writer, is_blocking: true }, PipeReader { own: reader, is_blocking: true }))

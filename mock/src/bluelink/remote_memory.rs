@@ -125,6 +125,7 @@ impl RemoteMemory {
                 Some(([REFUSED, ..], [])) => {
                     let (address, bytes) = (burst.address, burst.bytes);
                     self.bursts.clear();
+                    self.data.clear();
                     self.is_sent = false;
                     return Err(MemoryError::Refused { address, bytes });
                 }

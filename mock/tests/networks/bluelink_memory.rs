@@ -26,6 +26,18 @@ fn words(address: usize, bytes: usize, width: usize) -> (u64, u64) {
     (counts.len() as u64, counts.iter().filter(|count| **count < width).count() as u64)
 }
 
+/// The last burst is outside of the memory: nothing of those before it is left.
+#[test]
+fn a_refused_read_returns_no_data() {
+    let mut fabric = fabric(Parameters::published(), 32);
+    let mut memory = RemoteMemory::new(CPU, DRAM);
+    memory.begin_read(0, BYTES + 1).unwrap();
+    assert!(matches!(memory.wait(&mut fabric, SECOND), Err(MemoryError::Refused { .. })));
+    assert_eq!(memory.wait(&mut fabric, SECOND), Ok(Some(Vec::new())));
+    memory.begin_read(8, 4).unwrap();
+    assert_eq!(memory.wait(&mut fabric, SECOND), Ok(Some(vec![0; 4])));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -14,6 +14,20 @@ const SETTLED: u128 = 400 * US;
 const WRITER: Target = Target { board: 0, channel: 2 };
 const READER: Target = Target { board: 1, channel: 9 };
 
+#[test]
+fn a_pipe_has_two_channels() {
+    let mut fabric = Fabric::new(Parameters::published(), 2, &[(0, 1)]).unwrap();
+    let error = pipe(&mut fabric, WRITER, WRITER).unwrap_err();
+    assert_eq!(error, PipeError::Same(WRITER));
+    assert_eq!(error.to_string(), "both ends of a pipe on board 0, channel 2");
+    // The channel is still free.
+    pipe(&mut fabric, WRITER, READER).unwrap();
+    let [one, other] = [0, 1].map(|channel| Target { board: 1, channel });
+    let (writer, reader) = pipe(&mut fabric, one, other).unwrap();
+    assert_eq!(writer.write(&mut fabric, b"blue", SETTLED), Ok(4));
+    assert_eq!(reader.read(&mut fabric, 10, SETTLED), Ok(b"blue".to_vec()));
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Write(usize),

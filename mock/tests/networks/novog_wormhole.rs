@@ -232,3 +232,19 @@ fn wrong_networks_and_packets_are_refused() {
     let mut trace = Trace::new(ring, [message(2, 60)]).unwrap();
     assert!(matches!(network.run(DOR_FF, &mut trace, 10), Err(WormholeError::Late { packets: 1, .. })));
 }
+
+#[test]
+fn classes_are_those_of_the_rules() {
+    let network = WormholeNetwork::new(WormholeProfile::published(), torus([4, 4, 1])).unwrap();
+    assert_eq!(Routing::ALL.map(|routing| network.classes(routing)), [2, 3, 3, 2, 3]);
+    let published = network.with_rules(Rules::published());
+    assert_eq!(Routing::ALL.map(|routing| published.classes(routing)), [2; 5]);
+}
+
+#[test]
+fn a_trace_knows_its_last_cycle() {
+    let message = |cycle, from| Message { cycle, from, to: 2, flits: 1 };
+    let trace = Trace::new(torus([4, 1, 1]), [message(9, 0), message(3, 1), message(4, 0)]).unwrap();
+    assert_eq!(trace.last_cycle(), 9);
+    assert_eq!(Trace::new(torus([4, 1, 1]), []).unwrap().last_cycle(), 0);
+}

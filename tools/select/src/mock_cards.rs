@@ -314,14 +314,18 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         let sides = shape.split_once('x');
         sides.map(|(rows, columns)| Ok::<_, Error>((number(rows)?, number(columns)?))).transpose()
     };
+    let checked = |profile: Profile, sides| match profile.check() {
+        Err(error) => Err(syntax(&as_typed(error, sides).to_string())),
+        Ok(()) => Ok(profile),
+    };
     // One row of a torus is a ring.
-    let on_torus = |of: fn(u32, u32) -> Profile| match grid()? {
-        Some((rows, columns)) => Ok(of(rows, columns)),
-        None => number(shape).map(|cards| of(1, cards)),
+    let on_torus = |of: fn(u32, u32) -> Profile| {
+        let (rows, columns) = grid()?.map_or_else(|| number(shape).map(|cards| (1, cards)), Ok)?;
+        checked(of(rows, columns), (rows, columns))
     };
     let profile = match system {
         System::Optweb => match grid()? {
-            Some((groups, size)) => Profile::optweb_dragonfly(groups, size),
+            Some((groups, size)) => checked(Profile::optweb_dragonfly(groups, size), (groups, size))?,
             None => Profile::optweb(number(shape)?),
         },
         System::Circus => on_torus(Profile::circus)?,
@@ -332,6 +336,19 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
         System::NovoG => return Err(syntax("cards of Novo-G# have no shell: expected mock:novo-g:SHAPE")),
     };
     Ok(Profile { shell: shell.unwrap_or_default(), ..profile })
+}
+
+/// Gives an error of a shape the sides as typed: a profile has only their product.
+fn as_typed(error: ProfileError, (one, other): (u32, u32)) -> ProfileError {
+    match error {
+        ProfileError::Torus { most, .. } => ProfileError::Torus { rows: one, columns: other, most },
+        ProfileError::Dragonfly { .. } => ProfileError::Dragonfly { groups: one, size: other },
+        ProfileError::Links { ports, .. } => {
+            let needed = one.saturating_add(other).saturating_sub(2);
+            ProfileError::Links { groups: one, size: other, needed, ports }
+        }
+        error => error,
+    }
 }
 
 /// Parses the time of a fault.

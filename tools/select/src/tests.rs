@@ -20,6 +20,30 @@ fn shapes() {
     assert_eq!(nodes("mock:optweb:22x44"), 968);
 }
 
+/// A profile has only the product of the sides.
+#[test]
+fn shapes_out_of_range_are_named_as_typed() {
+    for (shape, why) in [
+        ("circus:0x3", "invalid torus of 0 x 3 cards (a torus has 2 to 256 cards)"),
+        ("circus:3x0", "invalid torus of 3 x 0 cards"),
+        ("circus:65536x65536", "invalid torus of 65536 x 65536 cards"),
+        ("circus:16x17", "invalid torus of 16 x 17 cards"),
+        ("circus:1", "invalid torus of 1 x 1 cards"),
+        ("bluelink:0x3", "invalid torus of 0 x 3 cards"),
+        ("s10-pac:0x3@circus/2", "invalid torus of 0 x 3 cards"),
+        ("optweb:0x4", "invalid Dragonfly of 0 x 4 cards"),
+        ("optweb:4x0", "invalid Dragonfly of 4 x 0 cards"),
+        ("optweb:65536x65536", "65536 groups of 65536 cards need 131070 links per card, a card has 64"),
+        ("novo-g:1x1x1", "invalid torus \"1x1x1\""),
+    ] {
+        let error = Selector::parse(&format!("mock:{shape}")).unwrap_err();
+        assert!(matches!(error, Error::Syntax { .. }) && error.to_string().contains(why), "{shape}: {error}");
+    }
+    for (shape, cards) in [("circus:16x16", 256), ("bluelink:1x2", 2), ("bluelink:2", 2), ("optweb:22x44", 968)] {
+        assert_eq!(nodes(&format!("mock:{shape}")), cards);
+    }
+}
+
 #[test]
 fn functions_of_a_card() {
     let selected = |text: &str| Selector::parse(text).map(|selector| (selector.part(), selector.mock_selectors()));

@@ -187,7 +187,8 @@ pub(crate) struct Rows {
     #[arg(long, value_name = "ID")]
     pub(crate) row: Vec<String>,
 
-    /// Exit with code 3 if a row is outside its tolerance
+    /// Exit with code 3 if a row is outside its tolerance and not listed as
+    /// outside, or within and listed
     #[arg(long)]
     pub(crate) check: bool,
 }

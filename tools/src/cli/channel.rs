@@ -15,6 +15,7 @@ pub(crate) enum Channel {
     Check(ChannelCheck),
     /// Generate code for the channels of a definition: OpenCL kernels, host code
     /// in C, and typed handles in Rust; uses no card
+    #[command(arg = no_cards())]
     Generate(ChannelGenerate),
     /// Load routing tables in order of dimensions, and print the channels' routes
     #[command(after_help = "Without --cards and without a bound card, it uses mock:circus:8x8.")]

@@ -21,7 +21,18 @@ const SCHEMA: &str = "fpgactl.route-tables/1";
 #[serde(deny_unknown_fields)]
 struct CollectivesFile {
     torus: [u32; 3],
-    collectives: Vec<Collective>,
+    collectives: Vec<Listed>,
+}
+
+/// A collective of a list.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    kind: Kind,
+    root: u32,
+    members: Vec<u32>,
+    #[serde(default = "one")]
+    packets: u32,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize)]
@@ -88,6 +99,13 @@ impl From<CollectiveKind> for Kind {
     }
 }
 
+impl From<Listed> for RoutedCollective {
+    fn from(one: Listed) -> Self {
+        let Listed { kind, root, members, packets } = one;
+        RoutedCollective { kind: kind.into(), root, members, packets }
+    }
+}
+
 impl From<Collective> for ScheduledCollective {
     fn from(one: Collective) -> Self {
         let Collective { kind, root, members, packets, starts } = one;
@@ -101,7 +119,7 @@ impl From<Collective> for ScheduledCollective {
 pub(super) fn collectives(path: &Path) -> Result<(Torus3, Vec<RoutedCollective>)> {
     let CollectivesFile { torus, collectives } = read(path)?;
     let torus = shape(path, torus)?;
-    Ok((torus, collectives.into_iter().map(|one| ScheduledCollective::from(one).collective).collect()))
+    Ok((torus, collectives.into_iter().map(RoutedCollective::from).collect()))
 }
 
 /// Reads tables. Whether they route the collectives is checked by [`cmdseq::routing::verify`].
@@ -120,8 +138,7 @@ pub(super) fn tables(path: &Path) -> Result<RoutedTables> {
         let place = |table, index| format!("node {node}: entry {index} of the {table} table");
         let each = |table: &'static str, texts: Vec<String>, width: u32| {
             let one = move |(index, text): (usize, String)| {
-                let bits = u128::from_str_radix(&text, 16).ok().filter(|bits| bits >> width == 0);
-                bits.ok_or_else(|| {
+                hexadecimal(&text).filter(|bits| bits >> width == 0).ok_or_else(|| {
                     refuse(format!("{}: {text:?} is no hexadecimal number of {width} bits", place(table, index)))
                 })
             };
@@ -141,6 +158,12 @@ pub(super) fn tables(path: &Path) -> Result<RoutedTables> {
     };
     let nodes = nodes.into_iter().enumerate().map(read).collect::<Result<_>>()?;
     Ok(RoutedTables { torus, collectives: collectives.into_iter().map(ScheduledCollective::from).collect(), nodes })
+}
+
+/// Reads a number of hexadecimal digits alone: the standard library takes a sign too.
+fn hexadecimal(text: &str) -> Option<u128> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_digits)
 }
 
 /// Reads all entries of a table; the error has the index.

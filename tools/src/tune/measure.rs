@@ -3,14 +3,11 @@
 use std::sync::Mutex;
 use std::thread;
 
-use cmdseq::routing::Torus3;
-use fpga_select::novog::wormhole::{
-    Configuration, Rules, Switch, Trace, WormholeError, WormholeNetwork, WormholeOutcome,
-};
+use fpga_select::novog::wormhole::{Configuration, Switch, Trace, WormholeError, WormholeNetwork, WormholeOutcome};
 
 use crate::exit::{Exit, Failure, Result};
 
-/// Cycles after which a run is given up: seven seconds of a router's time.
+/// Cycles after the last packet of a trace in which a run is given up: seven seconds of a router's time.
 const CYCLES_MAX: u64 = 1_000_000_000;
 
 /// What a configuration is judged by (Sheng, table 5.2).
@@ -24,7 +21,7 @@ pub(crate) enum Metric {
     Worst,
     /// Flits that a node gets in a cycle.
     Throughput,
-    /// Area of a router with the virtual channels that were in use.
+    /// Area of a router with the virtual channels that it needs, in ALMs.
     Area,
 }
 
@@ -42,13 +39,14 @@ impl Metric {
     }
 
     /// Returns the metric of a run.
-    pub(crate) fn of(self, outcome: &WormholeOutcome) -> f64 {
+    pub(crate) fn of(self, run: &Measured) -> f64 {
+        let outcome = &run.outcome;
         match self {
             Metric::Batch => outcome.batch_cycles() as f64,
             Metric::Mean => outcome.latency_mean(),
             Metric::Worst => outcome.latency_max as f64,
             Metric::Throughput => outcome.throughput(),
-            Metric::Area => switch(outcome.channels_max.into()).percent.into(),
+            Metric::Area => run.switch().alms.into(),
         }
     }
 
@@ -59,15 +57,15 @@ impl Metric {
 
     /// Returns the best run, the first of equal ones, and its difference from the mean of all in percent of that mean.
     pub(crate) fn best(self, runs: &[Measured]) -> Option<(&Measured, f64)> {
-        let cost = |run: &&Measured| self.cost(self.of(&run.outcome));
+        let cost = |run: &&Measured| self.cost(self.of(run));
         let best = runs.iter().min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
-        let mean = runs.iter().map(|run| self.of(&run.outcome)).sum::<f64>() / runs.len() as f64;
-        Some((best, 100.0 * (self.of(&best.outcome) - mean).abs() / mean))
+        let mean = runs.iter().map(|run| self.of(run)).sum::<f64>() / runs.len() as f64;
+        Some((best, 100.0 * (self.of(best) - mean).abs() / mean))
     }
 }
 
 /// Returns the switch of a router with at least so many virtual channels.
-pub(crate) fn switch(channels: usize) -> Switch {
+fn switch(channels: usize) -> Switch {
     let channels = (channels.max(1)..).find_map(Switch::of);
     channels.unwrap_or(Switch { channels: 1, levels: 0, alms: 0, percent: 0 })
 }
@@ -77,13 +75,14 @@ pub(crate) fn switch(channels: usize) -> Switch {
 pub(crate) struct Measured {
     pub(crate) configuration: Configuration,
     pub(crate) outcome: WormholeOutcome,
+    /// Classes of the rules against deadlocks that the routers had.
+    classes: usize,
 }
 
 impl Measured {
     /// Returns the switch that has enough virtual channels: those in use, and those that keep the routes free of deadlocks.
-    pub(crate) fn switch(&self, torus: Torus3) -> Switch {
-        let classes = Rules::safe(self.configuration.routing).count(torus);
-        switch(usize::from(self.outcome.channels_max).max(classes))
+    pub(crate) fn switch(&self) -> Switch {
+        switch(usize::from(self.outcome.channels_max).max(self.classes))
     }
 }
 
@@ -94,13 +93,15 @@ pub(crate) fn all(
     is_done: impl Fn(Configuration) + Sync,
 ) -> Result<Vec<Measured>> {
     let configurations: Vec<Configuration> = Configuration::all().collect();
+    let limit = trace.last_cycle().saturating_add(CYCLES_MAX);
     let left = Mutex::new(configurations.into_iter().enumerate());
     let work = || {
         let mut done = Vec::new();
         // Only this line takes the lock, and it does not panic.
         while let Some((number, configuration)) = left.lock().ok().and_then(|mut left| left.next()) {
-            let outcome = network.run(configuration, &mut trace.clone(), CYCLES_MAX);
-            done.push((number, outcome.map(|outcome| Measured { configuration, outcome })));
+            let outcome = network.run(configuration, &mut trace.clone(), limit);
+            let classes = network.classes(configuration.routing);
+            done.push((number, outcome.map(|outcome| Measured { configuration, outcome, classes })));
             is_done(configuration);
         }
         done

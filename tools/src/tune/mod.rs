@@ -80,9 +80,9 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
     let metric = arguments.metric;
     let (best, difference) = metric.best(&runs).ok_or_else(|| Failure::refused("no configuration to choose from"))?;
     if let Some(path) = &arguments.svg {
-        draw(path, metric, &runs, torus)?;
+        draw(path, metric, &runs)?;
     }
-    let values = runs.iter().map(|run| metric.of(&run.outcome));
+    let values = runs.iter().map(|run| metric.of(run));
     let printed = Printed {
         schema: "fpgactl.tune/1",
         kind: "mock",
@@ -91,7 +91,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
         packets: trace.packets(),
         simulated_channels: channels,
         metric: metric.name(),
-        configurations: runs.iter().map(|run| row(run, torus)).collect(),
+        configurations: runs.iter().map(row).collect(),
         best: best.configuration.name(),
         mean: rounded(values.sum::<f64>() / runs.len() as f64),
         difference_percent: rounded(difference),
@@ -124,8 +124,8 @@ fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {
     }
 }
 
-fn row(run: &Measured, torus: Torus3) -> Row {
-    let (outcome, switch) = (&run.outcome, run.switch(torus));
+fn row(run: &Measured) -> Row {
+    let (outcome, switch) = (&run.outcome, run.switch());
     Row {
         configuration: run.configuration.name(),
         batch_cycles: outcome.batch_cycles(),
@@ -177,13 +177,13 @@ fn text(printed: &Printed) -> String {
 }
 
 /// Draws the metric, and the virtual channels that a router needs.
-fn draw(path: &Path, metric: Metric, runs: &[Measured], torus: Torus3) -> Result<()> {
+fn draw(path: &Path, metric: Metric, runs: &[Measured]) -> Result<()> {
     let (title, label) = match metric {
         Metric::Batch => ("latency of the batch", "cycles"),
         Metric::Mean => ("mean latency of a packet", "cycles"),
         Metric::Worst => ("largest latency of a packet", "cycles"),
         Metric::Throughput => ("throughput", "flits a node and cycle"),
-        Metric::Area => ("area of the channels in use", "percent of a card"),
+        Metric::Area => ("area of a router with the channels that it needs", "ALMs"),
     };
     let bars = |title, y_label, value: &dyn Fn(&Measured) -> f64| {
         let of = |policy: Arbitration| {
@@ -195,7 +195,7 @@ fn draw(path: &Path, metric: Metric, runs: &[Measured], torus: Torus3) -> Result
         let categories = Routing::ALL.map(|routing| routing.name().to_owned()).to_vec();
         Bars { title, x_label: "routing", y_label, y_top: most * 1.3, categories, parts, is_stacked: false }
     };
-    let upper = bars(title, label, &|run| metric.of(&run.outcome));
-    let lower = bars("virtual channels of a router", "channels", &|run| run.switch(torus).channels as f64);
+    let upper = bars(title, label, &|run| metric.of(run));
+    let lower = bars("virtual channels of a router", "channels", &|run| run.switch().channels as f64);
     chart::two_panels(path, |area| upper.draw(area), |area| lower.draw(area))
 }

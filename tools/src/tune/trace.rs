@@ -1,6 +1,6 @@
 //! Traces of packets: text, a line for each packet.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use cmdseq::routing::Torus3;
@@ -12,7 +12,7 @@ use crate::input_file;
 
 /// Most packets of a trace.
 const PACKETS_MAX: usize = 10_000_000;
-/// Most characters of a line.
+/// Most bytes of a line.
 const LINE_MAX: usize = 200;
 /// Last cycle in which a packet can be sent.
 const CYCLE_MAX: u64 = 1_000_000_000_000;
@@ -21,12 +21,20 @@ const CYCLE_MAX: u64 = 1_000_000_000_000;
 pub(super) fn read(path: &Path) -> Result<(Torus3, Vec<Message>)> {
     let (file, _) = input_file::open(path)?;
     let (mut torus, mut messages) = (None, Vec::new());
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let line = line.map_err(|error| Failure::file(path, &error))?;
-        let refuse = |why: &str| Failure::refused(format!("{}:{number}: {why}", path.display()));
-        if line.len() > LINE_MAX {
-            return Err(refuse(&format!("a line has at most {LINE_MAX} characters")));
+    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    for number in 1_u64.. {
+        line.clear();
+        // A line of any length takes no more memory than one that is too long.
+        let mut rest = reader.by_ref().take(LINE_MAX as u64 + 2);
+        if rest.read_until(b'\n', &mut line).map_err(|error| Failure::file(path, &error))? == 0 {
+            break;
         }
+        let refuse = |why: &str| Failure::refused(format!("{}:{number}: {why}", path.display()));
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        if line.len() > LINE_MAX {
+            return Err(refuse(&format!("a line has at most {LINE_MAX} bytes")));
+        }
+        let line = std::str::from_utf8(line).map_err(|_| refuse("not UTF-8"))?;
         let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
         match (torus, words.as_slice()) {
             (_, []) => {}
@@ -96,6 +104,16 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap_err(), message, "{text:?}");
         }
+        let (longest, longer) = ("#".repeat(LINE_MAX), "#".repeat(LINE_MAX + 1));
+        assert_eq!(parse(&format!("torus 2x1x1\n{longest}\n0 0 1 1\n")).unwrap().1.len(), 1);
+        for end in ["", "\n", "\r\n", &longest] {
+            let message = "trace:2: a line has at most 200 bytes";
+            assert_eq!(parse(&format!("torus 2x1x1\n{longer}{end}")).unwrap_err(), message, "{end:?}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"torus 2x1x1\n0 0 1 \xff\n").unwrap();
+        let failure = read(file.path()).unwrap_err();
+        assert!(failure.exit() == crate::exit::Exit::Refused && failure.message().ends_with(":2: not UTF-8"));
         assert!(parse("torus 17x1x1\n").unwrap_err().starts_with("trace:1: invalid torus: 17 x 1 x 1"));
     }
 }

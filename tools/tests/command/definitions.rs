@@ -96,12 +96,34 @@ fn given_tables_are_checked_before_they_are_loaded() {
     unknown["tables"][1]["ports"][2] = "up".into();
     let mut missing = valid.clone();
     missing["tables"].as_array_mut().unwrap().remove(1);
+    let mut missing_two = missing.clone();
+    missing_two["tables"].as_array_mut().unwrap().pop();
+    let mut twice = valid.clone();
+    twice["tables"][1] = twice["tables"][2].clone();
+    let other = |key: &str, value: serde_json::Value| {
+        let mut other = valid.clone();
+        other[key] = value;
+        other.to_string()
+    };
+    let (schema, columns, rows) =
+        (other("schema", "fpgactl.channel-load/2".into()), other("columns", 2.into()), other("rows", 4.into()));
+    let unnamed = {
+        let mut unnamed = valid.clone();
+        unnamed.as_object_mut().unwrap().remove("schema");
+        unnamed.to_string()
+    };
     let mut short = valid;
     short["tables"][1]["ports"].as_array_mut().unwrap().pop();
     for (text, message) in [
         (looping.to_string(), "no route from node 0 to node 2: packets return to node 0"),
         (ending.to_string(), "no route from node 0 to node 2: the table of node 1 names port 4"),
-        (missing.to_string(), "no route from node 1 to node 0: the table of node 1 has no entry for node 0"),
+        (missing.to_string(), "tables.json: cards without a table: 1 (expected one of each card)"),
+        (missing_two.to_string(), "cards without a table: 1, 7 (expected one of each card)"),
+        (twice.to_string(), "tables.json: two tables of card 2"),
+        (schema, "schema \"fpgactl.channel-load/2\" (expected \"fpgactl.channel-load/1\")"),
+        (columns, "tables of 2 columns and 2 rows do not fit a torus of 4 columns and 2 rows"),
+        (rows, "tables of 4 columns and 4 rows do not fit a torus of 4 columns and 2 rows"),
+        (unnamed, "invalid tables: missing field `schema`"),
         (unknown.to_string(), "unknown port \"up\" of card 1 (available: east, west, north, south, own)"),
         (short.to_string(), "invalid table of card 1, with 7 ports"),
         ("{".to_owned(), "invalid tables: "),

@@ -1,4 +1,4 @@
-//! Man pages and the version.
+//! Man pages, completions and the version.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,10 +37,66 @@ fn every_command_has_a_man_page() {
         for section in ["NAME", "SYNOPSIS", "OPTIONS", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "\"SEE ALSO\""] {
             assert!(sections.contains(&section), "{name} has the sections {sections:?}, not {section}");
         }
+        for variable in ["FPGACTL_STATS_DIR", "FPGACTL_BOARDS", "NO_COLOR"] {
+            assert!(page.contains(&format!("\\fB{variable}\\fR\n")), "{name}: {variable}");
+        }
         let exits = page.split_once("\"EXIT STATUS\"\n").unwrap().1.split_once(".SH").unwrap().0;
         let exits = exits.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR")?.parse().ok());
         assert_eq!(exits.collect::<BTreeSet<u8>>(), codes, "{name}, and docs/cli.md");
     }
+    // The options that the help of commands leaves out, on the page of the program.
+    let page = fs::read_to_string(pages.join("fpgactl.1")).unwrap();
+    let options = page.split_once(".SH OPTIONS\n").unwrap().1.split_once(".SH").unwrap().0;
+    for option in ["stats\\-dir", "board", "board\\-dir"] {
+        assert!(options.contains(&format!("\\fB\\-\\-{option}\\fR")), "{option}: {options}");
+    }
+}
+
+/// What bash completes a line with, in the order of the script.
+fn completed(script: &str, line: &str) -> Vec<String> {
+    // As bash calls the function: readline divides words at blanks, colons and equal signs.
+    let ask = r#". "$1"
+        line=$2 words=${2//:/ : }
+        read -ra COMP_WORDS <<<"${words//=/ = }"
+        [[ $line == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_LINE=$line COMP_POINT=${#line}
+        before=${COMP_WORDS[*]}
+        function=$(complete -p fpgactl | sed 's/.* -F \([^ ]*\).*/\1/')
+        "$function" fpgactl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        [[ $before == "${COMP_WORDS[*]}" ]] || exit 1
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let output = Command::new("bash").args(["--norc", "-c", ask, "bash", script, line]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{line}: {errors}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    printed.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_what_the_line_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("fpgactl");
+    fs::write(&script, stdout(&["completions", "bash"])).unwrap();
+    let of = |line: &str| completed(script.to_str().unwrap(), line);
+    assert_eq!(of("fpgactl co"), ["coll", "completions"]);
+    for options in ["", "--cards mock:optweb:4 ", "--cards=mock:optweb:4 ", "--stats-dir run ", "--json --board coll "]
+    {
+        assert_eq!(of(&format!("fpgactl {options}coll allg")), ["allgather", "allgatherv"], "{options}");
+        assert_eq!(of(&format!("fpgactl {options}sel")), ["selftest"], "{options}");
+        assert_eq!(of(&format!("fpgactl {options}bench coll --ra")), Vec::<String>::new(), "{options}");
+        assert_eq!(of(&format!("fpgactl {options}coll allreduce --dtype bf")), ["bf16"], "{options}");
+    }
+    // Files, which bash itself completes if the function knows nothing.
+    for line in ["run ", "--cards mock:optweb:4 lint /etc/", "mem write 0x0 ", "image inspect ", "stats a b "] {
+        assert!(of(&format!("fpgactl {line}")).is_empty(), "{line}");
+    }
+    assert!(of("fpgactl run --tr").contains(&"--trace".to_owned()));
+    assert!(of("fpgactl list ").contains(&"--json".to_owned()));
+    // What readline keeps of a word is not given again.
+    let file = folder.path().join("a:bc");
+    fs::write(&file, "").unwrap();
+    let typed = file.to_str().unwrap().trim_end_matches("bc");
+    assert_eq!(of(&format!("fpgactl run --trace {typed}b")), ["bc"]);
 }
 
 /// A source without git, such as a packed one, has only the version.

@@ -44,6 +44,7 @@ fn lists_are_refused_with_the_collective() {
         ("[2]", "[2, 3]", "collective 2: a unicast to 2 members"),
         ("\"packets\": 8", "\"packets\": 5000", "packets wait at the input from"),
         ("\"packets\": 8", "\"packet\": 8", "unknown field `packet`"),
+        ("\"packets\": 8", "\"packets\": 8, \"starts\": [[[0, 0]]]", "unknown field `starts`"),
     ] {
         fs::write(&list, COLLECTIVES.replacen(from, to, 1)).unwrap();
         let output = run(&arguments);
@@ -88,6 +89,13 @@ fn changed_tables_are_refused_with_the_place() {
     refuse(
         &|tables| tables["nodes"][2]["routes"][0] = "g".into(),
         "node 2: entry 0 of the routing table: \"g\" is no hex",
+    );
+    refuse(
+        &|tables| {
+            let entry = &mut tables["nodes"][2]["routes"][0];
+            *entry = format!("+{}", &entry.as_str().unwrap()[1..]).into();
+        },
+        "node 2: entry 0 of the routing table: \"+",
     );
     refuse(
         &|tables| tables["nodes"][2]["routes"][0] = "30000000".into(),

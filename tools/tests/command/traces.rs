@@ -45,7 +45,7 @@ impl File {
         Self::of(&bytes)
     }
 
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let packets = Trace::decode(bytes).unwrap().packet;
         let mut names: BTreeMap<u64, String> = BTreeMap::new();
         for track in packets.iter().filter_map(|packet| packet.track_descriptor.as_ref()) {
@@ -280,5 +280,8 @@ fn more_records_than_room_are_counted() {
     assert!(dropped >= 4 * (70_002 - 65_536), "{dropped}");
     let file = File::open(&path);
     assert_eq!(file.count("barrier"), 4 * 65_536);
+    let depths = file.values.values();
+    assert!(depths.clone().count() == 4 && depths.clone().all(|values| values.last() == Some(&0)));
+    assert!(depths.flatten().all(|depth| (0..=1024).contains(depth)), "more than the queue has entries");
     assert!(file.instants.iter().filter(|name| name.starts_with("instructions dropped")).count() == 4);
 }

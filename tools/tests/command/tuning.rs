@@ -28,6 +28,38 @@ fn a_trace_is_run_by_all_configurations() {
     assert_eq!(json(&["tune", trace, "--metric", "mean"])["configurations"], tuned["configurations"]);
 }
 
+/// As in the table: the area is that of the channels in use and of the classes.
+#[test]
+fn the_best_area_is_the_smallest_of_the_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = directory.path().join("area.svg");
+    let figure = figure.to_str().unwrap();
+    let tuned = json(&["tune", "diagonals", "--packets", "1", "--metric", "area", "--svg", figure]);
+    let rows = tuned["configurations"].as_array().unwrap();
+    let areas: Vec<f64> = rows.iter().map(|row| row["alms"].as_f64().unwrap()).collect();
+    let (least, mean) = (areas.iter().copied().fold(f64::MAX, f64::min), areas.iter().sum::<f64>() / 15.0);
+    let first = areas.iter().position(|area| *area == least).unwrap();
+    assert_eq!(tuned["best"], rows[first]["configuration"], "{tuned}");
+    let is_near = |key: &str, value: f64| (tuned[key].as_f64().unwrap() / value - 1.0).abs() < 1e-3;
+    assert!(is_near("mean", mean) && is_near("difference_percent", 100.0 * (mean - least) / mean), "{tuned}");
+    assert!(fs::read_to_string(figure).unwrap().contains("area of a router"));
+}
+
+/// First cycles up to the last one that a trace can have: the time before them is no time of the run.
+#[test]
+fn a_trace_can_begin_late() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("late.trace");
+    let tune = |first: &str| {
+        fs::write(&trace, format!("torus 4x1x1\n{first} 0 1 8\n")).unwrap();
+        json(&["tune", trace.to_str().unwrap()])["configurations"][0]["batch_cycles"].as_u64().unwrap()
+    };
+    // One packet over one link: 31 cycles and 8 flits, whatever the turn of the credit flits.
+    for first in ["0", "1000000000", "1000000000000"] {
+        assert!((30..=50).contains(&tune(first)), "{first}: {}", tune(first));
+    }
+}
+
 /// A disk that fills: the figure before is kept.
 #[test]
 fn a_figure_is_whole() {

@@ -1,9 +1,11 @@
 //! `stats` and `metrics`: other processes read what the owner of a card publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -182,6 +184,60 @@ fn sensors_behind_control_functions_are_shown() {
         }
         owner.kill();
     }
+}
+
+#[test]
+fn a_pipe_publishes_the_sensors_behind_control_functions() {
+    let owner = Owner::of(&["pipe", "--cards", "mock:s10-dfl:2"]);
+    let sensors = |card: &Value| card["sensors"].as_array().map_or(0, Vec::len);
+    owner.until("no sensor is read", |cards| cards.len() == 2 && cards.iter().all(|card| sensors(card) == 33));
+}
+
+/// A process may have a name of any bytes. It is shown, and hides nothing of others.
+#[test]
+fn a_process_whose_name_is_no_text_is_read() {
+    let other = Owner::new("mock:optweb:2");
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(OsStr::from_bytes(b"card\xff"));
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fpgactl"), &program).unwrap();
+    let mut process = Command::new(program);
+    for (name, value) in command(&[]).get_envs() {
+        match value {
+            Some(value) => process.env(name, value),
+            None => process.env_remove(name),
+        };
+    }
+    process.args(["pipe", "--cards", "mock:optweb:2"]).env("FPGACTL_STATS_DIR", other.directory());
+    let mut child = process.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    other.until("it publishes nothing", |cards| {
+        cards.iter().filter(|card| card["process"] == "card\u{fffd}").count() == 2 && cards.len() == 4
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(other.run(&["stats", "--clean"]).stdout, b"removed: 2\n");
+    assert_eq!(other.cards().len(), 2);
+}
+
+/// A file of somebody else, under a name that readers look for.
+#[test]
+fn copies_of_a_file_are_no_series_of_its_owner() {
+    let owner = Owner::new("mock:optweb:2");
+    let file = owner.cards()[0]["file"].as_str().unwrap().to_owned();
+    let pid = owner.child.id();
+    for name in ["1.0".to_owned(), format!("0{pid}.0"), format!("{pid}.00"), "1.\u{1b}]0;owned\u{7}".to_owned()] {
+        fs::copy(&file, owner.directory().join(format!("fpga-stats.{name}"))).unwrap();
+    }
+    let metrics = String::from_utf8(owner.run(&["metrics", "--textfile", "/dev/stdout"]).stdout).unwrap();
+    // No series is there twice: parse checks that.
+    assert_eq!(values(&metrics, "fpga_card_up"), [1.0, 1.0]);
+    assert_eq!(values(&metrics, "fpga_stats_unread_files"), [1.0]);
+    let output = owner.run(&["stats"]);
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.code() == Some(1) && !printed.contains('\u{1b}'), "{printed:?}");
+    assert!(
+        printed.contains(&format!("fpga-stats.1.0 is no statistics file: it has the counters of process {pid}")),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -417,7 +473,12 @@ fn metrics_have_the_format_of_the_reader_and_say_what_stats_says() {
     let file = owner.directory().join("fpga.prom");
     assert!(owner.run(&["metrics", "--textfile", file.to_str().unwrap()]).status.success());
     let written = fs::read_to_string(file).unwrap();
-    for accept in ["", "Accept: text/plain\r\n", "accept: */*\r\n"] {
+    for accept in [
+        "",
+        "Accept: text/plain\r\n",
+        "accept: */*\r\n",
+        "Accept: text/plain, application/openmetrics-text;version=1.0.0; Q=0.000\r\n",
+    ] {
         let answer = exporter.ask(format!("GET /metrics HTTP/1.1\r\n{accept}\r\n").as_bytes());
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8"), "{accept}: {head}");
@@ -443,6 +504,12 @@ fn the_server_is_bounded() {
         (b"GET /metrics SPDY/3\r\n\r\n", "400 Bad Request"),
         (b"\xff\xfe\r\n\r\n", "400 Bad Request"),
         (good, "200 OK"),
+        (b"GET http://127.0.0.1:9990/metrics?x HTTP/1.1\r\n\r\n", "200 OK"),
+        (b"GET HTTP://[::1]/metrics HTTP/1.1\r\n\r\n", "200 OK"),
+        (b"GET http://127.0.0.1/ HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"GET http://metrics HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"GET http:///metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"GET /?http://x/metrics HTTP/1.1\r\n\r\n", "404 Not Found"),
     ] {
         let answer = exporter.ask(request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");

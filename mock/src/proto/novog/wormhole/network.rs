@@ -6,7 +6,7 @@ use cmdseq::routing::Torus3;
 
 use super::fabric::{Fabric, Routers};
 use super::outcome::{Configuration, WormholeError, WormholeOutcome};
-use super::routing::Rules;
+use super::routing::{Routing, Rules};
 use super::traffic::Traffic;
 use crate::engine::{Clock, Region};
 use crate::profile::wormhole::{CHANNELS_MAX, CHANNELS_MIN, WormholeProfile};
@@ -50,17 +50,27 @@ impl WormholeNetwork {
         WormholeNetwork { rules: Some(rules), ..self }
     }
 
+    /// Returns the classes of the rules against deadlocks for a routing function: a router needs a virtual channel for each.
+    pub fn classes(&self, routing: Routing) -> usize {
+        self.rules_for(routing).count(self.torus)
+    }
+
+    fn rules_for(&self, routing: Routing) -> Rules {
+        self.rules.clone().unwrap_or_else(|| Rules::safe(routing))
+    }
+
     /// Sends all packets of the traffic, and runs until the last one has arrived.
     ///
     /// # Errors
-    /// [`WormholeError`]: fewer channels than the rules have classes, a wrong packet, a deadlock, or packets still under way after `limit` cycles.
+    /// [`WormholeError`]: fewer channels than the rules have classes, a wrong packet, a deadlock, or packets still under way in cycle
+    /// `limit`, counted from 0 as those of the packets are.
     pub fn run(
         &self,
         configuration: Configuration,
         traffic: &mut impl Traffic,
         limit: u64,
     ) -> Result<WormholeOutcome, WormholeError> {
-        let rules = self.rules.clone().unwrap_or_else(|| Rules::safe(configuration.routing));
+        let rules = self.rules_for(configuration.routing);
         let (channels, least) = (self.profile.channels, rules.count(self.torus));
         if channels < least {
             return Err(WormholeError::Channels { channels, least });

@@ -90,6 +90,11 @@ impl Trace {
     pub fn packets(&self) -> usize {
         self.by_node.iter().map(VecDeque::len).sum()
     }
+
+    /// Returns the cycle of the last packet; 0 if there is none.
+    pub fn last_cycle(&self) -> u64 {
+        self.by_node.iter().filter_map(VecDeque::back).map(|message| message.cycle).max().unwrap_or(0)
+    }
 }
 
 impl Traffic for Trace {
