@@ -155,7 +155,7 @@ impl Failure {
             ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => Exit::NoFile,
             _ => Exit::Failed,
         };
-        Failure::new(exit, format!("{}: {error}", path.display()))
+        Failure::new(exit, format!("{}: {error}", printable(path)))
     }
 
     /// The system refuses a thread.
@@ -462,6 +462,12 @@ impl From<fpga_driver::readings::Error> for Failure {
     }
 }
 
+/// Returns a path as it is shown: characters that control a terminal, or change the order in which it shows others, are replaced.
+fn printable(path: &Path) -> String {
+    let is_order = |letter| matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    path.to_string_lossy().replace(|letter: char| letter.is_control() || is_order(letter), "\u{fffd}")
+}
+
 /// Returns an error and its causes as one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
@@ -482,6 +488,18 @@ mod tests {
         assert_eq!(exit_of(fpga_select::Selector::parse("mock:optweb:65").unwrap_err()), Exit::NoCard);
         let card = fpga_select::Selector::parse("vfio:0000:3b:00.0").unwrap();
         assert_eq!(exit_of(card.fabric().err().unwrap()), Exit::Usage);
+    }
+
+    #[test]
+    fn paths_are_shown_without_what_harms_a_terminal() {
+        let path = Path::new("/tmp/\u{1b}]0;owned\u{7}\u{2067}\n");
+        let failure = Failure::file(path, &io::Error::from(ErrorKind::NotFound));
+        assert_eq!(failure.exit, Exit::NoFile);
+        assert!(
+            failure.message.starts_with("/tmp/\u{fffd}]0;owned\u{fffd}\u{fffd}\u{fffd}: "),
+            "{:?}",
+            failure.message
+        );
     }
 
     /// Every known status, and an unknown one, reaches the exit code and the message.

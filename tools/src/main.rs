@@ -19,6 +19,7 @@ mod check;
 mod cli;
 mod coll;
 mod collective;
+mod completions;
 mod control_info;
 mod data;
 mod disasm;
@@ -165,11 +166,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Mock { command: Mock::Serve(arguments) } => serve::run(cli, arguments),
         Command::Mock { command: Mock::Image(arguments) } => image::mock::run(cli, arguments),
         Command::Schema(arguments) => schema::run(cli, arguments),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "fpgactl", &mut script);
-            output::write(&script)
-        }
+        Command::Completions { shell } => output::write(&completions::script(*shell)),
         Command::ManPages(arguments) => man::run(arguments),
     }
 }

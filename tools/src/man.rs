@@ -10,6 +10,9 @@ use crate::atomic_file;
 use crate::cli::{Cli, ManPages};
 use crate::exit::{Exit, Failure, Result};
 
+/// Options of commands that open cards, which the help of each leaves out: they are on the page of the program.
+const OF_ALL: [&str; 3] = ["stats_dir", "board", "board_dir"];
+
 /// What the command's exit codes mean; docs/cli.md has examples of each.
 const EXIT_CODES: [(u8, &str); 9] = [
     (0, "Success."),
@@ -23,11 +26,13 @@ const EXIT_CODES: [(u8, &str); 9] = [
     (Exit::Interrupted.code(), "Ended by Ctrl-C, SIGTERM or SIGHUP."),
 ];
 
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     ("FPGACTL_CARDS", "Cards to use, without --cards."),
     ("FPGACTL_CALIBRATION", "File of fpgactl-calibrate(1), without --calibration."),
     ("FPGACTL_STATS_DIR", "Directory of published counters, or none; else /dev/shm."),
+    ("FPGACTL_BOARDS", "Directory of board files, without --board-dir; else /etc/fpga/boards.d."),
     ("FPGACTL_STATE_DIR", "Directory for the last image loaded into each card, without --state-dir."),
+    ("NO_COLOR", "If it is not empty, fpgactl-top(1) uses no colours."),
     ("RUST_LOG", "Log level on stderr, such as debug."),
 ];
 
@@ -53,22 +58,27 @@ fn write(command: &clap::Command, above: Option<&str>, directory: &Path) -> Resu
     let below: Vec<&clap::Command> = command.get_subcommands().filter(|one| !one.is_hide_set()).collect();
     let path = directory.join(format!("{name}.1"));
     let related = above.into_iter().chain(below.iter().filter_map(|one| one.get_display_name()));
-    let page = page(command, &name, related).map_err(|error| Failure::file(&path, &error))?;
+    let shown = |arg: clap::Arg| {
+        let is_shown = above.is_none() && OF_ALL.iter().any(|id| arg.get_id() == id);
+        if is_shown { arg.hide(false) } else { arg }
+    };
+    let page = page(command.clone().mut_args(shown), &name, related).map_err(|error| Failure::file(&path, &error))?;
     atomic_file::write(&path, &page)?;
     below.into_iter().try_for_each(|one| write(one, Some(&name), directory))
 }
 
-fn page<'a>(command: &clap::Command, name: &str, related: impl Iterator<Item = &'a str>) -> std::io::Result<Vec<u8>> {
+fn page<'a>(command: clap::Command, name: &str, related: impl Iterator<Item = &'a str>) -> std::io::Result<Vec<u8>> {
     // The crate's title leaves out an empty date, and so shifts what follows it.
     let title =
         format!(".TH {} 1 \"\" \"fpgactl {}\" \"User Commands\"\n", name.to_uppercase(), env!("CARGO_PKG_VERSION"));
     let mut page = title.into_bytes();
-    let man = Man::new(command.clone());
+    let has_subcommands = command.has_subcommands();
+    let man = Man::new(command);
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    if command.has_subcommands() {
+    if has_subcommands {
         man.render_subcommands_section(&mut page)?;
     }
     closing(related).to_writer(&mut page)?;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpga_driver::{Card, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_driver::{Card, CardFunctions, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_select::Selector;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -43,8 +43,10 @@ struct Waits<'a> {
 pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let limit = arguments.timeout.map(Duration::from_secs_f64);
-    let selection = Selector::parse(&cards::selector(cli)?)?.open()?;
-    let mut cards = selection.functions.into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
+    let selection = Selector::parse(&cards::selector(cli)?)?.open_cards(Duration::MAX)?;
+    let mut controls = selection.controls.into_iter();
+    let open = |data| Card::open(CardFunctions { data, control: controls.next().flatten() });
+    let mut cards = selection.functions.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
     cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));
     let _sampler = Sampler::start(&cards);
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {

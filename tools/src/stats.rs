@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::interrupt::Interrupt;
 use crate::units::rounded;
 use crate::{output, readings};
@@ -113,23 +113,21 @@ pub(crate) fn all(cli: &Cli) -> Result<Found> {
     if cli.stats_dir == Path::new("none") {
         return Err(Failure::usage("--stats-dir none: expected the directory of published counters"));
     }
-    list_stats(&cli.stats_dir).map_err(|error| match error {
-        StatsError::Io { path, source } => Failure::file(&path, &source),
-        error => failure(&error),
-    })
+    list_stats(&cli.stats_dir).map_err(|error| failure(&error, true))
 }
 
-fn failure(error: &StatsError) -> Failure {
+/// Converts the error of a file. One that the user has not named is no missing argument.
+fn failure(error: &StatsError, is_named: bool) -> Failure {
     match error {
-        StatsError::Io { path, source } => Failure::file(path, source),
-        error => Failure::new(Exit::Failed, error.to_string()),
+        StatsError::Io { path, source } if is_named => Failure::file(path, source),
+        error => Failure::new(Exit::Failed, with_causes(error)),
     }
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
     if arguments.clean {
         all(cli)?;
-        let count = remove_gone_stats(&cli.stats_dir).map_err(|error| failure(&error))?;
+        let count = remove_gone_stats(&cli.stats_dir).map_err(|error| failure(&error, true))?;
         let text = format!("removed: {count}\n");
         return if cli.json {
             output::json(&Cleaned { schema: "fpgactl.stats-clean/1", removed: count })
@@ -139,9 +137,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
     }
     let interrupt = Interrupt::listen_watching()?;
     let (mut before, mut next) = (Before::default(), Instant::now());
+    let is_named = !arguments.files.is_empty();
     loop {
         let found = read(cli, &arguments.files)?;
-        let failed = found.iter().find_map(|(_, one)| one.as_ref().err().map(failure));
+        let failed = found.iter().find_map(|(_, one)| Some(failure(one.as_ref().err()?, is_named)));
         let printed = printed(&found, arguments.watch.then_some(&mut before));
         let text = if !cli.json {
             text(&printed, arguments.watch)
@@ -216,7 +215,7 @@ pub(crate) fn printed(found: &Found, before: Option<&mut Before>) -> Printed {
         let file = path.display().to_string();
         match card {
             Ok(card) => cards.push(Card::new(card, file, rates)),
-            Err(error) => unread.push(Unread { file, error: failure(error).message().to_owned() }),
+            Err(error) => unread.push(Unread { file, error: failure(error, true).message().to_owned() }),
         }
     }
     Printed::new(cards, unread)
@@ -289,4 +288,19 @@ fn text(printed: &Printed, with_rates: bool) -> String {
     let notes = printed.unread.iter().map(|one| format!("note: {}\n", one.error));
     let end = if with_rates { "\n" } else { "" };
     output::table(&rows) + &notes.collect::<String>() + end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_missing_only_if_it_was_named() {
+        let path = PathBuf::from("/dev/shm/fpga-stats.1.0");
+        let source = std::io::ErrorKind::PermissionDenied.into();
+        let error = StatsError::Io { path, source };
+        let message = "/dev/shm/fpga-stats.1.0: permission denied";
+        assert_eq!(failure(&error, true), Failure::new(Exit::NoFile, message));
+        assert_eq!(failure(&error, false), Failure::new(Exit::Failed, format!("Cannot read {message}")));
+    }
 }

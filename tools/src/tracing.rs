@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fpga_driver::Cluster;
 use fpga_driver::trace::{Moment, RECORDS};
 use fpga_trace::{Network, Transfer};
 use schemars::JsonSchema;
@@ -71,7 +72,7 @@ impl Tracing {
         let network_dropped = transfers.as_ref().map_or(0, |(_, dropped)| *dropped);
         let trace = cards.cluster.take_trace();
         let dropped = network_dropped + trace.as_ref().map_or(0, |trace| trace.dropped());
-        let fabric = cards.fabric.clone();
+        let (fabric, rank) = (cards.fabric.clone(), rank(&cards.cluster));
         let time_of = |node: u32, count: u64| fabric.as_ref().and_then(|fabric| fabric.time_of(node, count));
         let network = transfers.map(|(transfers, dropped)| Network {
             transfers: transfers
@@ -91,7 +92,7 @@ impl Tracing {
             dropped,
             time_of: &time_of,
         });
-        let data = trace.map(|trace| fpga_trace::encode(&trace, network.as_ref())).unwrap_or_default();
+        let data = trace.map(|trace| fpga_trace::encode(&trace, network.as_ref(), rank)).unwrap_or_default();
         let (kept, outcome) = self.file.append_what_fits(&data, fpga_trace::packet::whole_packets);
         let named = self.file.commit();
         let file = self.path.display().to_string();
@@ -102,6 +103,12 @@ impl Tracing {
         };
         Written { file, bytes: kept as u64, dropped, complete: loss.is_none(), loss }
     }
+}
+
+/// Returns the rank of this process, if others hold cards too.
+fn rank(cluster: &Cluster) -> Option<u32> {
+    let own = cluster.roster().iter().find(|member| cluster.holds(member.node))?;
+    (cluster.roster().len() > cluster.cards().len()).then_some(own.peer)
 }
 
 impl Written {

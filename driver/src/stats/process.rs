@@ -11,8 +11,9 @@ pub(super) struct Process {
 
 /// Returns a process that runs; `None` if there is none with this id.
 pub(super) fn find(pid: u32) -> io::Result<Option<Process>> {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(text) => Ok(parse(&text)),
+    match fs::read(format!("/proc/{pid}/stat")) {
+        // The kernel cuts a name at 15 bytes, maybe within a character; and a name may be of any bytes.
+        Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // The process has ended since the file was opened.
         Err(error) if error.raw_os_error() == Some(ESRCH) => Ok(None),
@@ -36,6 +37,11 @@ fn parse(text: &str) -> Option<Process> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -45,6 +51,23 @@ mod tests {
         assert_eq!((process.start, process.command.as_str()), (777, "a ) (b"));
         assert!(parse(&line.replace(") S", ") Z")).is_none(), "a zombie runs");
         assert!(parse("42 (a) S 1").is_none() && parse("").is_none());
+    }
+
+    #[test]
+    fn names_may_have_any_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        // The second is cut within its eighth letter.
+        for (name, expected) in [(&b"a\xff)b"[..], "a\u{fffd})b"), ("é".repeat(9).as_bytes(), "ééééééé\u{fffd}")]
+        {
+            let program = folder.path().join(OsStr::from_bytes(name));
+            std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+            let mut child = Command::new(&program).arg0("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+            let found = find(child.id()).unwrap();
+            // It ends with its input.
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!(found.unwrap().command, expected);
+        }
     }
 
     #[test]

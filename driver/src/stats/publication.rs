@@ -11,7 +11,7 @@ use fpga_hal::memory::PublishedWords;
 
 use super::{
     FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_LINK_FAILURES, W_LINKS,
-    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, is_harmful, process,
 };
 use crate::ledger::state::State;
 
@@ -124,9 +124,9 @@ fn code(state: State) -> u64 {
     }
 }
 
-/// Puts as much of `text` into `words` as fits, in whole characters. Control characters, which readers refuse, are replaced.
+/// Puts as much of `text` into `words` as fits, in whole characters. Those that readers refuse are replaced.
 pub(super) fn put_text(words: &mut [u64], text: &str) {
-    let text = text.replace(char::is_control, "\u{fffd}");
+    let text = text.replace(is_harmful, "\u{fffd}");
     let mut end = text.len().min(words.len() * 8);
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -1,5 +1,7 @@
 //! Readers of published counters. A file may be of anybody and hold anything: every word is checked.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -10,7 +12,7 @@ use super::sensed::{self, SensedValue};
 use super::{
     FLAG_MOCK, MAGIC, PREFIX, SENSOR_WORDS, SENSORS_MAX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED,
     W_LINK_FAILURES, W_LINKS, W_NAME, W_PROCESS, W_RESTARTS, W_SENSED, W_SENSOR_COUNT, W_SENSORS, W_SINCE, W_START,
-    W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    W_STATE, W_SUBMITTED, W_VERSION, WORDS, is_harmful, process,
 };
 use crate::ledger::state::State;
 
@@ -77,7 +79,7 @@ pub enum OwnerState {
 #[non_exhaustive]
 pub enum StatsError {
     /// The operating system refuses it.
-    #[error("Cannot read {}", path.display())]
+    #[error("Cannot read {}", printable(path))]
     Io {
         /// The file, or the directory.
         path: PathBuf,
@@ -86,7 +88,7 @@ pub enum StatsError {
         source: io::Error,
     },
     /// The content is not that of a statistics file.
-    #[error("{} is no statistics file: {what}", path.display())]
+    #[error("{} is no statistics file: {what}", printable(path))]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -94,7 +96,7 @@ pub enum StatsError {
         what: String,
     },
     /// Another version of this program wrote the file.
-    #[error("{} has version {found} of the format: expected {VERSION}", path.display())]
+    #[error("{} has version {found} of the format: expected {VERSION}", printable(path))]
     Version {
         /// The file.
         path: PathBuf,
@@ -152,7 +154,11 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
         sensed::read(entry, self::text)
             .ok_or_else(|| invalid(format!("sensor {index} has a wrong name, unit or state")))
     };
-    let sensors = entries.iter().take(count).enumerate().map(sensor).collect::<Result<_, _>>()?;
+    let sensors = entries.iter().take(count).enumerate().map(sensor).collect::<Result<Vec<_>, _>>()?;
+    let mut names = HashSet::new();
+    if let Some(twice) = sensors.iter().find(|one| !names.insert((&one.part, &one.name))) {
+        return Err(invalid(format!("its sensor {} of {} is there twice", twice.name, twice.part)));
+    }
     let since = |word: u64| SystemTime::UNIX_EPOCH + Duration::from_nanos(word);
     let pid = low(W_PROCESS);
     let owner = process::find(pid).map_err(|source| StatsError::Io { path: path.into(), source })?;
@@ -179,17 +185,30 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
     })
 }
 
-/// Returns the text in `words`, up to the first zero; `None` if it is not UTF-8 or has control characters, which could harm a
-/// terminal.
+/// Returns the text in `words`, up to the first zero; `None` if it is not UTF-8 or could harm a terminal.
 fn text(words: &[u64]) -> Option<String> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
-    String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
+    String::from_utf8(bytes).ok().filter(|text| !text.chars().any(is_harmful))
+}
+
+/// Returns a path as it is shown. Anybody may have chosen the name of a file.
+fn printable(path: &Path) -> String {
+    path.to_string_lossy().replace(is_harmful, "\u{fffd}")
+}
+
+/// Returns the process id in the name of a file of published counters; `None` if it is no such name. A process and a number have one
+/// name, so that no other file has the same.
+fn owner(name: &OsStr) -> Option<u32> {
+    let (pid, number) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
+    let decimal = |text: &str| text.parse().ok().filter(|value: &u32| value.to_string() == text);
+    decimal(number).and(decimal(pid))
 }
 
 /// A file of published counters, and what it holds.
 pub type StatsFile = (PathBuf, Result<CardStats, StatsError>);
 
-/// Reads all files of published counters in `directory`, in the order of their names.
+/// Reads all files of published counters in `directory`, in the order of their names. One with the counters of another process than its
+/// name says is [`StatsError::Invalid`].
 ///
 /// # Errors
 /// [`StatsError::Io`] if the directory cannot be read. A file that vanishes meanwhile is left out.
@@ -198,15 +217,20 @@ pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        if name.to_str().and_then(|name| name.strip_prefix(PREFIX)).is_some_and(|rest| !rest.ends_with(".part")) {
-            paths.push(entry.path());
+        if let Some(pid) = owner(&entry.file_name()) {
+            paths.push((entry.path(), pid));
         }
     }
     // By process and number, which may have any number of digits.
-    paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
-    let read = |path: PathBuf| {
-        let found = read_stats(&path);
+    paths.sort_by_key(|(path, _)| (path.as_os_str().len(), path.clone()));
+    let read = |(path, pid): (PathBuf, u32)| {
+        let found = read_stats(&path).and_then(|card| match card.pid {
+            own if own == pid => Ok(card),
+            other => {
+                let what = format!("it has the counters of process {other}");
+                Err(StatsError::Invalid { path: path.clone(), what })
+            }
+        });
         let vanished = matches!(&found, Err(StatsError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound);
         (!vanished).then_some((path, found))
     };

@@ -141,6 +141,8 @@ fn each_wrong_word_is_named() {
         (32, 0xff, "the name of its card"),
         (32, 0x1b, "the name of its card"),
         (96, 0x0a, "the name of its process"),
+        // U+202E, which turns what follows around.
+        (32, 0xae80e2, "the name of its card"),
         (15, 65, "65 sensors: expected at most 64"),
         (15, 1, "sensor 0 has a wrong name, unit or state"),
     ] {
@@ -171,12 +173,75 @@ fn files_of_processes_that_ended_are_gone_and_can_be_removed() {
     let (directory, path, mut bytes) = valid();
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
+    fs::remove_file(path).unwrap();
     for pid in [child.id(), 1] {
+        let path = directory.path().join(format!("fpga-stats.{pid}.0"));
         bytes[16..20].copy_from_slice(&pid.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
         assert_eq!(read_stats(&path).unwrap().owner, OwnerState::Gone);
         assert_eq!(remove_gone_stats(directory.path()).unwrap(), 1);
         assert!(!path.exists());
+    }
+}
+
+/// A file that somebody copies under another name could take the place of its original, or double it.
+#[test]
+fn files_of_other_names_are_left_out_and_copies_are_refused() {
+    let (directory, valid, bytes) = valid();
+    fs::remove_file(valid).unwrap();
+    let pid = std::process::id();
+    let write = |name: String| fs::write(directory.path().join(name), &bytes).unwrap();
+    for name in [".1\u{1b}]0;x\u{7}.0", ".1", ".1.0.part", ".1.", "..0", ".a.0", ".1.0.0", ".1.-1"] {
+        write(format!("fpga-stats{name}"));
+    }
+    for name in [format!("0{pid}.0"), format!("+{pid}.0"), format!("{pid}.00"), format!("{pid}.4294967296")] {
+        write(format!("fpga-stats.{name}"));
+    }
+    assert!(list_stats(directory.path()).unwrap().is_empty());
+    write(format!("fpga-stats.{pid}.10"));
+    write("fpga-stats.1.0".to_owned());
+    let found = list_stats(directory.path()).unwrap();
+    let [(copied, Err(error)), (_, Ok(own))] = found.as_slice() else { panic!("{found:?}") };
+    assert!(copied.ends_with("fpga-stats.1.0") && own.pid == pid);
+    assert!(error.to_string().ends_with(&format!("it has the counters of process {pid}")), "{error}");
+    // Who names it means it.
+    assert_eq!(read_stats(copied).unwrap().pid, pid);
+}
+
+#[test]
+fn a_sensor_that_is_there_twice_is_refused() {
+    let (_directory, path, mut bytes) = valid();
+    bytes[15 * 8] = 2;
+    for (sensor, name) in [(128, b't'), (136, b'u')] {
+        // Part, name, unit, and a good value.
+        for (word, value) in [
+            (0, *b"board\0\0\0"),
+            (1, [name, 0, 0, 0, 0, 0, 0, 0]),
+            (5, *b"mC\0\0\0\0\0\0"),
+            (6, 1_u64.rotate_right(8).to_le_bytes()),
+        ] {
+            bytes[(sensor + word) * 8..][..8].copy_from_slice(&value);
+        }
+    }
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(read_stats(&path).unwrap().sensors.len(), 2);
+    bytes[(136 + 1) * 8] = b't';
+    fs::write(&path, &bytes).unwrap();
+    assert!(read_stats(&path).unwrap_err().to_string().contains("its sensor t of board is there twice"));
+}
+
+/// Directories and files have names that anybody may have chosen.
+#[test]
+fn paths_are_shown_without_what_harms_a_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a\u{1b}]0;owned\u{7}\u{202e}b");
+    fs::write(&path, "nothing").unwrap();
+    for path in [path.clone(), path.join("c"), path.with_extension("none")] {
+        let text = read_stats(&path).unwrap_err().to_string();
+        assert!(
+            text.contains("a\u{fffd}]0;owned\u{fffd}\u{fffd}b") && !text.contains(['\u{1b}', '\u{202e}']),
+            "{text:?}"
+        );
     }
 }
 

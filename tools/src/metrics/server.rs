@@ -119,7 +119,7 @@ fn respond(head: &[u8], body: impl Fn(Format) -> Result<String>) -> String {
     let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else {
         return plain("400 Bad Request", "expected GET /metrics HTTP/1.1\n");
     };
-    if target.split('?').next() != Some("/metrics") {
+    if path(target) != "/metrics" {
         return plain("404 Not Found", "the metrics are at /metrics\n");
     }
     match method {
@@ -140,15 +140,28 @@ fn respond(head: &[u8], body: impl Fn(Format) -> Result<String>) -> String {
     }
 }
 
-/// Returns the format for a client: OpenMetrics for one that names it, as Prometheus does.
+/// Returns the path of a request's target, which may be a whole URI (RFC 9112, section 3.2.2).
+fn path(target: &str) -> &str {
+    let target = match target.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => {
+            &rest[rest.find(['/', '?']).unwrap_or(rest.len())..]
+        }
+        _ => target,
+    };
+    target.split('?').next().unwrap_or_default()
+}
+
+/// Returns the format for a client: OpenMetrics for one that accepts it by name, as Prometheus does.
 fn accepted(head: &[u8]) -> Format {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let mut accepted = head.lines().filter_map(|line| line.strip_prefix("accept:"));
-    if accepted.any(|types| types.contains("application/openmetrics-text")) {
-        Format::OpenMetrics
-    } else {
-        Format::Prometheus
-    }
+    let mut types = head.lines().filter_map(|line| line.strip_prefix("accept:")).flat_map(|types| types.split(','));
+    let is_open = |one: &str| {
+        let mut parts = one.split(';').map(str::trim);
+        // A weight of 0 means that the client does not accept it (RFC 9110, section 12.4.2).
+        parts.next() == Some("application/openmetrics-text")
+            && parts.all(|part| part.strip_prefix("q=").is_none_or(|weight| weight.parse::<f32>() != Ok(0.0)))
+    };
+    if types.any(is_open) { Format::OpenMetrics } else { Format::Prometheus }
 }
 
 fn response(status: &str, content_type: &str, headers: &str, body: &str, with_body: bool) -> String {

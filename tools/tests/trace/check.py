@@ -1,5 +1,6 @@
 """Opens traces with Perfetto's trace processor and asks it, in SQL, what must be in them. tools/tests/trace/run calls it."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -178,6 +179,40 @@ def cards_of_a_server():
         assert len(errors) >= 2 and all(error > 0 for (error,) in errors), errors
 
 
+def files_of_ranks_are_one_when_concatenated():
+    ranks, sockets = 3, FOLDER / "job"
+    sockets.mkdir()
+    path, meet = FOLDER / "ranks.pftrace", f"unix:{FOLDER / 'meet'}"
+    server = subprocess.Popen(
+        [FPGACTL, "mock", "serve", f"mock:optweb:{ranks}", "--socket-dir", str(sockets)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        while not server.stdout.readline().startswith("serving"):
+            pass
+        words = ["coll", "allgather", "--cards", f"vfio-user:{sockets}", "--bytes", "4KiB", "--trace", str(path)]
+        with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
+            job = ["--of", str(ranks), "--meet", meet, "--timeout", "120"]
+            list(pool.map(lambda rank: fpgactl(*words, "--rank", str(rank), *job), range(ranks)))
+    finally:
+        server.kill()
+        server.wait()
+    spans = """select p.name, t.name, s.name, s.ts, s.dur from slice s
+               join track t on s.track_id = t.id join track p on p.id = t.parent_id"""
+    files, apart = [FOLDER / f"ranks-{rank}.pftrace" for rank in range(ranks)], []
+    for rank, file in enumerate(files):
+        with Opened(file) as trace:
+            trace.is_sound()
+            assert len(cards_of(trace)) == 1
+            found = trace.rows(spans)
+            assert {group for group, *_ in found if group.startswith("host")} == {f"host (rank {rank})"}, found
+            apart += found
+    path.write_bytes(b"".join(file.read_bytes() for file in files))
+    with Opened(path) as trace:
+        trace.is_sound()
+        assert len(set(cards_of(trace))) == ranks, cards_of(trace)
+        assert sorted(trace.rows(spans)) == sorted(apart)
+
+
 def a_failure_is_in_its_trace():
     path = FOLDER / "stopped"
     words = ["coll", "allgather", "--cards", "mock:optweb:4+stop=2@30", "--bytes", "1MiB", "--timeout", "0.5"]
@@ -219,6 +254,7 @@ CHECKS = [
     programs,
     a_sweep,
     cards_of_a_server,
+    files_of_ranks_are_one_when_concatenated,
     a_failure_is_in_its_trace,
     the_messages_are_those_of_the_published_schema,
 ]

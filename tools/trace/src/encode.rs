@@ -11,16 +11,16 @@ use crate::placed::{Clock, Placed, has_cycles, place};
 use crate::writer::{Arguments, Slice, Track, Value, Writer};
 
 /// Returns the file of a trace. `network` is the fabric of the cards if it is in this process: all cards are placed by its time
-/// then, and its transfers are shown.
-pub fn encode(trace: &Trace, network: Option<&Network<'_>>) -> Vec<u8> {
+/// then, and its transfers are shown. `rank` is this process's among several that have a file each: such files can be concatenated.
+pub fn encode(trace: &Trace, network: Option<&Network<'_>>, rank: Option<u32>) -> Vec<u8> {
     let began = trace.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut writer = Writer::new(u64::try_from(began.as_nanos()).unwrap_or(u64::MAX));
+    let mut writer = Writer::new(u64::try_from(began.as_nanos()).unwrap_or(u64::MAX), rank.unwrap_or_default());
     let clocks = place(trace, network);
-    host(&mut writer, trace);
+    host(&mut writer, trace, rank);
     let mut slices: Vec<Vec<Slice>> = trace.cards.iter().map(|_| Vec::new()).collect();
     let mut links: BTreeMap<(u32, u32), Vec<Slice>> = BTreeMap::new();
     for clock in &clocks {
-        let mut flows = network.map(|network| carried(clock, network, trace, &mut links)).unwrap_or_default();
+        let mut flows = network.map(|network| carried(&writer, clock, network, trace, &mut links)).unwrap_or_default();
         for (number, one) in clock.instructions.iter().enumerate() {
             let mut slice = instruction(&trace.cards[one.card], one, &clock.pieces[one.piece]);
             slice.flows = flows.remove(&number).unwrap_or_default();
@@ -49,8 +49,9 @@ pub fn encode(trace: &Trace, network: Option<&Network<'_>>) -> Vec<u8> {
 }
 
 /// What the host did.
-fn host(writer: &mut Writer, trace: &Trace) {
-    let parent = writer.track("host", None);
+fn host(writer: &mut Writer, trace: &Trace, rank: Option<u32>) {
+    let name = rank.map_or_else(|| "host".to_owned(), |rank| format!("host (rank {rank})"));
+    let parent = writer.track(name, None);
     let track = writer.track("calls", Some(parent));
     let mut slices: Vec<Slice> =
         trace.spans.iter().map(|span| Slice::new(span.name, "host", span.begin_ns, span.end_ns)).collect();
@@ -121,22 +122,27 @@ fn peers(instruction: &Instruction, members: &[u32], own: u32) -> Vec<u32> {
 /// How many instructions the card was told of and has not completed, as the host knows.
 fn depth(writer: &mut Writer, parent: Track, card: &CardTrace) {
     let track = writer.counter("queue depth", parent);
+    depths(card).into_iter().for_each(|(at, value)| writer.count(track, at, value));
+}
+
+/// Times, and the depth of the queue from then on. What is known is the depth at the end: from there it is counted back.
+fn depths(card: &CardTrace) -> Vec<(u64, i64)> {
     let rung = card.doorbells.iter().map(|one| (one.end_ns, i64::from(one.count)));
     let mut changes: Vec<(u64, i64)> = rung.chain(card.instructions.iter().map(|one| (one.seen_ns, -1))).collect();
-    // At one moment, a doorbell comes before what it was for.
-    changes.sort_by_key(|(at, change)| (*at, -change));
-    let sums = changes.iter().scan(0, |sum: &mut i64, (_, change)| {
-        *sum += change;
-        Some(*sum)
-    });
-    // If older doorbells were dropped, what they had told of is added.
-    let mut value = -sums.min().unwrap_or(0).min(0);
+    changes.sort_unstable_by_key(|(at, _)| *at);
+    // Before the oldest record of a kind, changes are missing if some were dropped.
+    let first = |dropped, at: Option<u64>| if dropped == 0 { 0 } else { at.unwrap_or(u64::MAX) };
+    let instructions = first(card.dropped.instructions, card.instructions.first().map(|one| one.seen_ns));
+    let doorbells = first(card.dropped.doorbells, card.doorbells.first().map(|one| one.end_ns));
+    let mut value = card.in_flight.len() as i64 - changes.iter().map(|(_, change)| change).sum::<i64>();
+    let mut depths = Vec::new();
     for (place, (at, change)) in changes.iter().enumerate() {
         value += change;
-        if changes.get(place + 1).is_none_or(|next| next.0 != *at) {
-            writer.count(track, *at, value);
+        if changes.get(place + 1).is_none_or(|next| next.0 != *at) && *at >= instructions.max(doorbells) {
+            depths.push((*at, value));
         }
     }
+    depths
 }
 
 /// How the clock was placed: one span for each piece.
@@ -192,6 +198,7 @@ fn dropped(writer: &mut Writer, parent: Track, name: &str, count: u64, at_ns: u6
 
 /// Adds the transfers to their links. Returns the arrows to them, by the number of the instruction.
 fn carried(
+    writer: &Writer,
     clock: &Clock,
     network: &Network<'_>,
     trace: &Trace,
@@ -219,7 +226,7 @@ fn carried(
             ("node", Value::Count(u64::from(transfer.node))),
         ];
         if let Some(owner) = owner {
-            let flow = number as u64 + 1;
+            let flow = writer.id(number as u32 + 1);
             slice.ending_flows.push(flow);
             flows.entry(owner).or_default().push(flow);
         }
@@ -257,5 +264,91 @@ impl Owners {
         exact
             .and_then(|numbers| latest(numbers, transfer.issued_ps))
             .or_else(|| latest(self.by_node.get(&transfer.node)?, transfer.begin_ps))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use cmdseq::Completion;
+    use fpga_driver::trace::{DoorbellRecord, Dropped, InFlightRecord, InstructionRecord, Span};
+    use prost::Message as _;
+
+    use super::*;
+    use crate::packet;
+
+    fn doorbell(end_ns: u64, count: u32) -> DoorbellRecord {
+        DoorbellRecord { begin_ns: end_ns - 1, end_ns, count }
+    }
+
+    fn card(node: u32, doorbells: Vec<DoorbellRecord>, seen: &[u64], dropped: Dropped) -> CardTrace {
+        let instruction = Instruction::nop();
+        let completion = Completion::decode(&[0; 32]);
+        let record = |seen_ns: &u64| InstructionRecord { instruction, completion, rung_ns: 0, seen_ns: *seen_ns };
+        CardTrace {
+            node,
+            name: format!("card {node}"),
+            clock_khz: 250_000,
+            is_mock: true,
+            depth: 8,
+            communicators: Vec::new(),
+            instructions: seen.iter().map(record).collect(),
+            in_flight: Vec::new(),
+            doorbells,
+            dropped,
+        }
+    }
+
+    #[test]
+    fn the_depth_is_right_where_the_oldest_records_were_dropped() {
+        let none = Dropped::default();
+        let whole = card(0, vec![doorbell(10, 2), doorbell(30, 3)], &[20, 21, 40, 41, 42], none);
+        let expected = vec![(10, 2), (20, 1), (21, 0), (30, 3), (40, 2), (41, 1), (42, 0)];
+        assert_eq!(depths(&whole), expected);
+        // One doorbell tells of many instructions, so instructions are dropped long before doorbells.
+        let dropped = Dropped { instructions: 3, doorbells: 0 };
+        let mut fewer = card(0, vec![doorbell(10, 2), doorbell(30, 3)], &[41, 42], dropped);
+        assert_eq!(depths(&fewer), [(41, 1), (42, 0)]);
+        fewer.in_flight = vec![InFlightRecord { instruction: Instruction::nop(), rung_ns: 29 }];
+        assert_eq!(depths(&fewer), [(41, 2), (42, 1)]);
+        let dropped = Dropped { instructions: 0, doorbells: 1 };
+        let fewer = card(0, vec![doorbell(30, 3)], &[20, 21, 40, 41, 42], dropped);
+        assert_eq!(depths(&fewer), expected[3..]);
+        let nothing = card(0, Vec::new(), &[40, 41], Dropped { instructions: 3, doorbells: 2 });
+        assert_eq!(depths(&nothing), []);
+    }
+
+    /// All ids of a file, and the names of its groups.
+    fn ids(rank: Option<u32>) -> (BTreeSet<u64>, BTreeSet<u32>, Vec<String>) {
+        let spans = vec![Span { name: "wait", begin_ns: 1, end_ns: 9 }];
+        let cards = vec![card(rank.unwrap_or_default(), vec![doorbell(2, 1)], &[8], Dropped::default())];
+        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let file = encode(&Trace { began, spans, dropped_spans: 0, cards }, None, rank);
+        let packets = packet::Trace::decode(&*file).unwrap().packet;
+        let tracks = || packets.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+        let uuids: BTreeSet<u64> = tracks().filter_map(|track| track.uuid).collect();
+        let events = packets.iter().filter_map(|packet| packet.track_event.as_ref()?.track_uuid);
+        assert!(events.into_iter().all(|uuid| uuids.contains(&uuid)));
+        let groups = tracks().filter(|track| track.parent_uuid.is_none()).filter_map(|track| track.name.clone());
+        let sequences = packets.iter().filter_map(|packet| packet.trusted_packet_sequence_id).collect();
+        (uuids, sequences, groups.collect())
+    }
+
+    #[test]
+    fn ranks_have_ids_of_their_own() {
+        let files: Vec<_> = [0, 1, 15].map(|rank| ids(Some(rank))).into();
+        for (place, (uuids, sequences, groups)) in files.iter().enumerate() {
+            assert!(uuids.len() > 3 && sequences.len() == 1);
+            let rank = [0, 1, 15][place];
+            assert_eq!(*groups, [format!("host (rank {rank})"), format!("card {rank} (card {rank})")]);
+            for (others, sequence, _) in &files[place + 1..] {
+                assert!(uuids.is_disjoint(others) && sequences.is_disjoint(sequence));
+            }
+        }
+        assert_eq!(ids(None).2[0], "host");
+        let [one, other] = [1, 2].map(|rank| Writer::new(0, rank).id(1));
+        assert_ne!(one, other, "arrows");
     }
 }

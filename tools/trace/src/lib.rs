@@ -13,7 +13,7 @@
 //! cluster.start_trace(Moment::now(), RECORDS)?;
 //! cluster.card_mut(0).write_memory(0, &[1; 4096])?;
 //! let trace = cluster.take_trace().expect("it was started");
-//! std::fs::write(path, fpga_trace::encode(&trace, None))?;
+//! std::fs::write(path, fpga_trace::encode(&trace, None, None))?;
 //! # Ok(())
 //! # }
 //! ```

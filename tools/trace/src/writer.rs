@@ -4,8 +4,6 @@ use prost::Message as _;
 
 use crate::packet::{CounterDescriptor, DebugAnnotation, EventType, Trace, TracePacket, TrackDescriptor, TrackEvent};
 
-/// Who writes the file: one writer.
-const SEQUENCE: u32 = 1;
 /// Tracks are ordered by their rank.
 const EXPLICIT: i32 = 3;
 /// A counter counts things.
@@ -54,14 +52,21 @@ pub(crate) struct Track(u64);
 /// A file that is written, packet by packet.
 pub(crate) struct Writer {
     bytes: Vec<u8>,
-    tracks: u64,
+    tracks: u32,
+    /// Of the process; 0 if it is the only one. Files of several ranks can be concatenated, so all ids differ between ranks.
+    rank: u32,
     /// Nanoseconds since 1970 at the beginning.
     began_ns: u64,
 }
 
 impl Writer {
-    pub(crate) fn new(began_ns: u64) -> Self {
-        Writer { bytes: Vec::new(), tracks: 0, began_ns }
+    pub(crate) fn new(began_ns: u64, rank: u32) -> Self {
+        Writer { bytes: Vec::new(), tracks: 0, rank, began_ns }
+    }
+
+    /// Returns an id that no other rank has, from one that is unique in this file.
+    pub(crate) fn id(&self, number: u32) -> u64 {
+        u64::from(self.rank) << 32 | u64::from(number)
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
@@ -71,7 +76,7 @@ impl Writer {
     fn packet(&mut self, packet: TracePacket) {
         let is_first = self.bytes.is_empty();
         let packet = TracePacket {
-            trusted_packet_sequence_id: Some(SEQUENCE),
+            trusted_packet_sequence_id: Some(self.rank.saturating_add(1)),
             sequence_flags: is_first.then_some(1),
             first_packet_on_sequence: is_first.then_some(true),
             ..packet
@@ -96,14 +101,14 @@ impl Writer {
 
     fn describe(&mut self, name: String, parent: Option<Track>, counter: Option<CounterDescriptor>) -> Track {
         self.tracks += 1;
-        let uuid = self.tracks;
+        let uuid = self.id(self.tracks);
         let descriptor = TrackDescriptor {
             uuid: Some(uuid),
             name: Some(name),
             parent_uuid: parent.map(|parent| parent.0),
             counter,
             child_ordering: Some(EXPLICIT),
-            sibling_order_rank: i32::try_from(uuid).ok(),
+            sibling_order_rank: i32::try_from(self.tracks).ok(),
         };
         self.packet(TracePacket { track_descriptor: Some(descriptor), ..Default::default() });
         Track(uuid)
