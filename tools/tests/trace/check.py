@@ -196,7 +196,7 @@ def files_of_ranks_are_one_when_concatenated():
     finally:
         server.kill()
         server.wait()
-    spans = """select p.name, t.name, s.name, s.ts, s.dur from slice s
+    spans = """select p.name as of, t.name as on_track, s.name as name, s.ts as ts, s.dur as dur from slice s
                join track t on s.track_id = t.id join track p on p.id = t.parent_id"""
     files, apart = [FOLDER / f"ranks-{rank}.pftrace" for rank in range(ranks)], []
     for rank, file in enumerate(files):
