@@ -49,9 +49,10 @@ pub(crate) fn of(text: &str) -> Result<Code> {
     // SAFETY: the class was made by MPI, which writes one integer.
     check(unsafe { pmpi!(MPI_Add_error_code, class, &raw mut code) })?;
     let shown = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // SAFETY: the code was made above; the text is terminated and below MPI_MAX_ERROR_STRING, and MPI copies it.
-    check(unsafe { pmpi!(MPI_Add_error_string, code, shown.as_ptr()) })?;
     codes.first.get_or_insert(code);
     codes.by_text.insert(text.to_owned(), code);
+    // A code without its text is one, too.
+    // SAFETY: the code was made above; the text is terminated and below MPI_MAX_ERROR_STRING, and MPI copies it.
+    let _ = check(unsafe { pmpi!(MPI_Add_error_string, code, shown.as_ptr()) });
     Ok(code)
 }

@@ -337,7 +337,10 @@ impl Session {
         call: &Call<'_>,
     ) -> Result<(&'a mut Engine, &'a Registered), Trouble> {
         let registered = registered.ok_or_else(|| team.trouble())?;
-        self.plan_of_leaders(registered, team, call)?;
+        // Planned anew, because there were too many plans, and other communicators have filled the tables since.
+        if !self.plan_of_leaders(registered, team, call)? {
+            return Err(Trouble::Refused("the tables of the cards have no room for a plan that they had before"));
+        }
         let engine = self.engine().ok_or_else(|| team.trouble())?;
         Ok((engine, registered))
     }
@@ -449,7 +452,7 @@ impl Session {
                     self.differing.insert(group);
                 }
                 // One line: a program may make any number of communicators. The statistics count the calls of all.
-                if !std::mem::replace(&mut self.is_refusal_said, true) && rank == 0 {
+                if rank == 0 && !std::mem::replace(&mut self.is_refusal_said, true) {
                     eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
                 }
                 Ok(Err(Reason::Registration))

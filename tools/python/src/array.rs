@@ -20,8 +20,8 @@ pub(crate) struct Array {
     axes: usize,
     /// The elements' type, if NumPy gives no view of it: then the view has another one of the same size.
     dtype: Option<Py<PyAny>>,
-    /// What `view` is a view of, if the garbage collector can go on from there to the object.
-    memory: Option<Py<PyMemoryView>>,
+    /// The array of NumPy that `view` is a view of, for the garbage collector.
+    owner: Option<Py<PyAny>>,
 }
 
 /// Opens an object. `what` names it in errors.
@@ -31,7 +31,7 @@ fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     let error = match PyUntypedBuffer::get(object) {
         Ok(view) => {
             let axes = view.dimensions();
-            return Ok(Array { view, axes, dtype: None, memory: None });
+            return Ok(Array { view, axes, dtype: None, owner: None });
         }
         Err(error) => error,
     };
@@ -58,7 +58,7 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     let memory = PyMemoryView::from(object)?;
     let axes = memory.getattr("ndim")?.extract::<usize>()?;
     if axes > 0 {
-        return Ok(Array { view: PyUntypedBuffer::get(&memory)?, axes, dtype: None, memory: None });
+        return Ok(Array { view: PyUntypedBuffer::get(&memory)?, axes, dtype: None, owner: None });
     }
     if has_objects(memory.getattr("format")?.extract::<String>()?.as_bytes()) {
         return Err(references(what));
@@ -72,12 +72,12 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     };
     let array = array.call_method1("reshape", (1,))?;
     if let Ok(view) = PyUntypedBuffer::get(&array) {
-        return Ok(Array { view, axes, dtype: None, memory: None });
+        return Ok(Array { view, axes, dtype: None, owner: None });
     }
     // The fields of a union overlap: NumPy has such types, and gives no view of them.
     let dtype = array.getattr("dtype")?;
     let view = PyUntypedBuffer::get(&array.call_method1("view", (bytes,))?)?;
-    Ok(Array { view, axes, dtype: Some(dtype.unbind()), memory: None })
+    Ok(Array { view, axes, dtype: Some(dtype.unbind()), owner: None })
 }
 
 /// Returns dates of NumPy as the numbers that they are, and elements of other types without a format as bytes, each with their type:
@@ -114,6 +114,34 @@ fn has_objects(format: &[u8]) -> bool {
     is_type || format.windows(2).any(|pair| matches!(pair, [b'<' | b'>' | b'=' | b'@' | b'!', b'O']))
 }
 
+/// Whether a ctypes object has pointers to Python objects, by the types of its elements and fields. `false` for other objects.
+fn ctypes_has_objects(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut owner = object.clone();
+    // Of a memoryview, what it is a view of.
+    while owner.is_instance_of::<PyMemoryView>() {
+        owner = owner.getattr("obj")?;
+    }
+    let mut types = vec![owner.get_type().into_any()];
+    while let Some(one) = types.pop() {
+        if let Some(element) = one.getattr_opt("_type_")? {
+            match element.extract::<String>() {
+                Ok(code) if code == "O" => return Ok(true),
+                Ok(_) => {}
+                // Of an array. What a pointer leads to is no part of the object.
+                Err(_) if one.hasattr("_length_")? => types.push(element),
+                Err(_) => {}
+            }
+        }
+        for class in one.getattr("__mro__")?.try_iter()? {
+            let fields = class?.getattr("__dict__")?.call_method1("get", ("_fields_", ()))?;
+            for field in fields.try_iter()? {
+                types.push(field?.get_item(1)?);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Copies of pointers own no references.
 fn references(what: &str) -> Error {
     Error::usage(format!("{what} has references to objects: expected numbers"))
@@ -123,7 +151,10 @@ impl Array {
     /// Opens an object to be read. `what` names it in errors.
     pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
         let array = open(object, what)?;
-        if has_objects(array.view.format().to_bytes()) {
+        let (format, bytes) = (array.view.format().to_bytes(), array.view.item_size());
+        // ctypes gives its unions and packed structures as bytes.
+        let is_opaque = format == b"B" && bytes > 1;
+        if has_objects(format) || is_opaque && ctypes_has_objects(object)? {
             return Err(references(what));
         }
         if !array.view.is_c_contiguous() {
@@ -136,22 +167,27 @@ impl Array {
 
     /// Opens an object to be written.
     pub(crate) fn destination(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        let memory = PyMemoryView::from(object).ok();
-        let mut array = Array::source(memory.as_ref().map_or(object, |memory| memory.as_any()), what)?;
+        static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = object.py();
+        let mut array = Array::source(object, what)?;
         if array.view.readonly() {
             return Err(Error::usage(format!("{what} is read-only: pass a writable array")));
         }
-        let owner = array.view.obj(object.py());
-        array.memory = memory.filter(|memory| owner.is_some_and(|owner| owner.is(memory))).map(Bound::unbind);
+        // Not of other objects: a memoryview that the collector has cleared crashes Python when its last view goes.
+        if let Some(owner) = array.view.obj(py)
+            && owner.is_instance(NDARRAY.import(py, "numpy", "ndarray")?)?
+        {
+            array.owner = Some(owner.clone().unbind());
+        }
         Ok(array)
     }
 
     /// Shows the object to the garbage collector, if it can be reached. It cannot where NumPy gave a view of another type: until that
     /// is let go of, a cycle through it stays.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Once for `memory`, and once for `view`, which holds it, too.
-        visit.call(&self.memory)?;
-        visit.call(&self.memory)
+        // Once for `owner`, and once for `view`, which holds it, too.
+        visit.call(&self.owner)?;
+        visit.call(&self.owner)
     }
 
     pub(crate) fn view(&self) -> &PyUntypedBuffer {

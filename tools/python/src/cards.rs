@@ -138,7 +138,10 @@ impl Cards {
     fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<Card> {
         let py = index.py();
         let count = self.0.ranks as isize;
-        let found = match index.extract::<isize>() {
+        let inside = InPython::enter(py);
+        let extracted = index.extract::<isize>();
+        drop(inside);
+        let found = match extracted {
             Ok(index) => Some(if index < 0 { index + count } else { index }),
             // As of a list.
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => None,

@@ -2,7 +2,7 @@
 //!
 //! Before Python 3.14, a thread that runs Python code then ends where it waits for the interpreter's lock, and frames of Rust below
 //! it do not survive that. So at exit no thread is in Python code that this library has called. PyO3 stops those that return from
-//! cards.
+//! cards. Numbers whose class converts them by Python code (`__float__`) are read before, and not counted.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,6 +60,12 @@ pub(crate) fn stop_if_ending() {
     loop {
         std::thread::park();
     }
+}
+
+/// Drops what may call Python.
+pub(crate) fn drop_in_python<T>(py: Python<'_>, value: T) {
+    let _inside = InPython::enter(py);
+    drop(value);
 }
 
 /// Has the other threads stop before the next call of Python code, and waits for those that are in one.

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::exit::{InPython, stop_if_ending};
+use crate::exit::{InPython, drop_in_python, stop_if_ending};
 use crate::form::{Axes, Form};
 use crate::memory::Mapped;
 use crate::plan::Stored;
@@ -88,7 +88,7 @@ impl Launch {
         let ended = matches!(*now, Phase::InFlight(_)).then(|| std::mem::replace(&mut *now, phase));
         drop(now);
         // Without the lock: it may call Python.
-        drop(ended);
+        Python::try_attach(|py| drop_in_python(py, ended));
     }
 }
 
@@ -211,6 +211,7 @@ impl Operation {
             goes_on = fetched.as_ref().is_err_and(Error::is_timeout);
             fetched?;
             self.launch.end(Phase::Done(times));
+            drop_in_python(py, flight);
             Ok(true)
         });
         if !goes_on && !matches!(finished, Ok(_) | Err(Error::Busy)) {
@@ -414,12 +415,16 @@ impl Operation {
         self.let_go(py);
         let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Without the lock: it may call Python.
-        drop(result);
+        drop_in_python(py, result);
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        Python::try_attach(|py| self.let_go(py));
+        Python::try_attach(|py| {
+            self.let_go(py);
+            let result = self.result.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            drop_in_python(py, result);
+        });
     }
 }

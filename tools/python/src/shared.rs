@@ -148,7 +148,9 @@ impl Shared {
     /// Ends what nobody holds: now, or, if another call is using the cards, when the next call does.
     pub(crate) fn let_go(&self, py: Python<'_>, orphan: Orphan) {
         unpoisoned(&self.orphans).push(orphan);
-        drop(self.with(py, |_| Ok(())));
+        if self.with(py, |_| Ok(())).is_err() && self.is_closed() {
+            unpoisoned(&self.orphans).clear();
+        }
     }
 
     /// Notes memory of these cards, to find it again by its address.

@@ -52,6 +52,15 @@ def rationals(count: int) -> numpy.ndarray[Any, Any]:
     return numpy.array([rational(1, 2)] * count)
 
 
+class Opaque(ctypes.Union):
+    _fields_ = [("obj", ctypes.py_object)]
+
+
+class Squeezed(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("byte", ctypes.c_byte), ("parts", Opaque * 2)]
+
+
 BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.allreduce(ONES, out=read_only()), "out is read-only"),
     (lambda cards: cards.send(b"abc", out=b"abc"), "out is read-only"),
@@ -74,6 +83,9 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.send(memoryview((Colons * 2)())), "the input has references to objects"),
     (lambda cards: cards[0].read(0, Colons()), "out has references to objects"),
     (lambda cards: cards[0].read(0, (ctypes.py_object * 2)()), "out has references to objects"),
+    (lambda cards: cards.send((Opaque * 2)()), "the input has references to objects"),
+    (lambda cards: cards.send(memoryview((Opaque * 2)())), "the input has references to objects"),
+    (lambda cards: cards[0].read(0, Squeezed()), "out has references to objects"),
     (lambda cards: cards.send(numpy.zeros(4, [("a", "M8[s]"), ("b", "O")])), "the input has references to objects"),
     (lambda cards: cards.send(numpy.zeros((4, 2), "M8[s]")[:, :1]), "the input is not C-contiguous"),
     (lambda cards: cards.send(numpy.zeros(4, "M8[s]"), out=numpy.zeros(4, "f8")), 'format "d": expected "[lq]"'),
@@ -273,6 +285,32 @@ def test_an_operation_in_a_cycle_is_collected(mock: fpga.Cards, is_done: bool) -
     gc.collect()
     assert left() is None
     assert (mock.allreduce(ONES).wait() == 4).all()
+
+
+class Node:
+    """Part of a cycle."""
+
+
+def test_a_cycle_is_collected_in_any_order(mock: fpga.Cards) -> None:
+    for is_older in (True, False):
+        out = numpy.zeros_like(ONES).view(Holder)
+        node = Node()
+        operation = mock.allreduce(ONES, out=out)
+        # The collector begins with what is older.
+        node = node if is_older else Node()
+        node.operation, node.own, out.operation = operation, node, node  # type: ignore[attr-defined]
+        left = weakref.ref(node)
+        del out, operation, node
+        gc.collect()
+        assert left() is None
+        assert (mock.allreduce(ONES).wait() == 4).all()
+    # A memoryview in a cycle is not collected until the operation is done, and crashes nothing.
+    memory = memoryview(bytearray(ONES.nbytes)).cast("f", ONES.shape)
+    node = Node()
+    node.operation, node.own, node.memory = mock.allreduce(ONES, out=memory), node, memory  # type: ignore[attr-defined]
+    node.operation.wait()  # type: ignore[attr-defined]
+    del memory, node
+    gc.collect()
 
 
 def test_a_plan_that_is_released_ends_no_other_operation(cards: fpga.Cards) -> None:

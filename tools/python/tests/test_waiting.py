@@ -82,8 +82,28 @@ def work():
         except fpga.Error:
             pass
 
-for _ in range(4):
-    threading.Thread(target=work, daemon=True).start()
+class Index:
+    def __index__(self):
+        time.sleep(0.001)
+        return 0
+
+class Slow(numpy.ndarray):
+    def __del__(self):
+        time.sleep(0.001)
+
+def index():
+    while True:
+        cards[Index()]
+
+def drop():
+    while True:
+        try:
+            cards.allreduce(x, out=numpy.zeros_like(x).view(Slow)).wait()
+        except fpga.Error:
+            pass
+
+for target in (work, work, work, work, index, drop, drop):
+    threading.Thread(target=target, daemon=True).start()
 time.sleep(0.15)
 """
 
