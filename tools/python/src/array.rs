@@ -182,8 +182,8 @@ impl Array {
         Ok(array)
     }
 
-    /// Shows the object to the garbage collector, if it can be reached. It cannot where NumPy gave a view of another type: until that
-    /// is let go of, a cycle through it stays.
+    /// Shows the object to the garbage collector, if it is an array whose own view this is. A cycle through another stays until this is
+    /// let go of.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // Once for `owner`, and once for `view`, which holds it, too.
         visit.call(&self.owner)?;
