@@ -1,17 +1,20 @@
 //! What both ends of a pipe have.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cmdseq::communicator::ContextId;
 use cmdseq::instruction::{Rights, Window};
-use cmdseq::{Instruction, Operand};
+use cmdseq::{Instruction, Operand, Operation, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
+use crate::card::windows::Keys;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::bound::Bound;
 use crate::pipe::slot::{HEADER, SLOT, SLOTS};
+use crate::queue::check;
 
 /// Bytes of card memory that a pipe uses, on each of its two cards.
 pub const PIPE_BYTES: u64 = (SLOTS * SLOT) as u64;
@@ -28,10 +31,24 @@ const WRITER: u16 = 0;
 const READER: u16 = 1;
 /// The signal of each end: data at the reader, slots given back at the writer.
 pub(super) const SIGNAL: u16 = 0;
-/// The reader's signal that a writer has come.
+/// The signal of each end while the pipe is opened: a greeting at the reader, its answer at the writer. Both may come more than once,
+/// for a link that goes down leaves open whether they came.
 pub(super) const GREETING: u16 = 1;
 /// Instructions of a message at either end.
 pub(super) const STEPS: usize = 3;
+/// How long an end waits before it tries again to reach the other, which is not there yet, or whose link is down.
+pub(super) const AGAIN: Duration = Duration::from_millis(5);
+
+/// What came of reaching for the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Its window is open.
+    Window,
+    /// It has no window with the key, or has closed it.
+    NoWindow,
+    /// The link went down; its card may just be opened and reset. What was sent has come or not.
+    Unknown,
+}
 
 /// Where a pipe is. Both ends name the same.
 ///
@@ -152,6 +169,12 @@ impl End {
         put.through(self.window(self.pipe.key)).on(PAIR.raw())
     }
 
+    /// Tells the writer that its greeting has come.
+    pub(super) fn answer(&self) -> Instruction {
+        let nothing = Operand::card(0);
+        self.reach(Instruction::put_signal(WRITER, nothing, nothing, 0, GREETING, 1))
+    }
+
     /// Gives the writer's card slots.
     pub(super) fn give_back(&self, slots: u32) -> Instruction {
         let nothing = Operand::card(0);
@@ -160,6 +183,35 @@ impl End {
 
     fn reach(&self, put: Instruction) -> Instruction {
         put.through(self.window(self.key)).on(PAIR.raw())
+    }
+
+    /// Runs instructions, the last of which reaches into the window of the other end.
+    pub(super) fn run_to_peer(&mut self, instructions: impl IntoIterator<Item = Bound>) -> Result<Reached, Error> {
+        let timeout = self.card.timeout();
+        match self.card.run(instructions, timeout) {
+            Ok(_) => Ok(Reached::Window),
+            Err(Error::Failed { status: Status::BadWindow, .. }) => Ok(Reached::NoWindow),
+            Err(Error::Failed { status: Status::LinkDown, .. }) => Ok(Reached::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the signal [`GREETING`] of the other end has come, and returns whether it has. One that comes later is kept.
+    pub(super) fn await_greeting(&mut self, deadline: Deadline) -> Result<bool, Error> {
+        let token = self.card.queue_mut().submit(Instruction::wait_signal(GREETING, 1))?;
+        let completion = match self.card.queue_mut().wait_until(&token, deadline)? {
+            Some(completion) => completion,
+            None => {
+                self.card.abort()?;
+                let after = Deadline::after(self.card.timeout());
+                let ended = self.card.queue_mut().wait_until(&token, after)?;
+                ended.ok_or_else(|| self.card.queue().timeout("the end of a wait".into(), after.waited()))?
+            }
+        };
+        if completion.status == Status::Aborted {
+            return Ok(false);
+        }
+        check(completion, self.card.node(), 0, Operation::WaitSignal).map(|_| true)
     }
 
     /// Closes the window, so that the other end reaches nothing any more.
@@ -176,9 +228,13 @@ impl End {
 }
 
 /// Draws a key for the windows of a writer and its reader.
-pub(super) fn draw_key(pipe: Pipe) -> u32 {
-    let draw = || RandomState::new().hash_one(pipe.key) as u32;
-    std::iter::repeat_with(draw).find(|key| *key != 0 && *key != pipe.key).unwrap_or(1)
+pub(super) fn draw_key(pipe: Pipe) -> Result<u32, Error> {
+    loop {
+        let key = Keys::System.next()?;
+        if key != pipe.key {
+            return Ok(key);
+        }
+    }
 }
 
 /// Refuses a place that is not on both cards, and cards without what a pipe needs.

@@ -35,6 +35,12 @@ pub enum PipeError {
     /// The writer has ended before all that was written had left. What had left was read.
     #[error("The writer has ended before all its data had left")]
     Truncated,
+    /// The first slot holds what no writer of this version greets with.
+    #[error("The writer of the pipe has greeted with {found:#x}, which no writer of this version does")]
+    Greeting {
+        /// The word that is wrong.
+        found: u64,
+    },
     /// A slot holds what no writer of this version writes.
     #[error("Message {sequence} of the pipe has an invalid {field}: {found:#x}")]
     Invalid {
@@ -56,7 +62,7 @@ impl From<PipeError> for io::Error {
             PipeError::Broken => io::ErrorKind::BrokenPipe,
             PipeError::NoPeer { .. } | PipeError::TimedOut { .. } => io::ErrorKind::TimedOut,
             PipeError::Truncated => io::ErrorKind::UnexpectedEof,
-            PipeError::Invalid { .. } => io::ErrorKind::InvalidData,
+            PipeError::Greeting { .. } | PipeError::Invalid { .. } => io::ErrorKind::InvalidData,
             PipeError::Card(_) => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

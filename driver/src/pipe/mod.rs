@@ -5,6 +5,9 @@
 //! signal, copies the slot to its host, and gives the slot back by a signal of its own. Neither host takes part in a message of
 //! the other, and no card writes a slot before it was given back. Data leaves one slot free, so that a writer can end a full pipe.
 //!
+//! Before that the writer draws the key of their windows and greets the reader with it, again and again until it answers: either card
+//! may be opened first, or anew by another program, and their link may go down meanwhile.
+//!
 //! ```text
 //!   host ─ copy ─▶ writer's card ─ put_signal: slot, DATA ───▶ reader's card ─ copy ─▶ host
 //!                                ◀─ put_signal: CREDIT, 1 ────

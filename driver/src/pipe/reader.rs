@@ -5,13 +5,13 @@ use std::io;
 use std::time::Duration;
 
 use cmdseq::instruction::Rights;
-use cmdseq::{Instruction, Operation, Status};
+use cmdseq::{Instruction, Status};
 
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{End, GREETING, Pipe, SIGNAL};
+use crate::pipe::end::{AGAIN, End, Pipe, Reached, SIGNAL};
 use crate::pipe::error::PipeError;
 use crate::pipe::slot::{self, HEADER, Message, SLOT, SLOTS, index};
 use crate::queue::check;
@@ -50,12 +50,14 @@ impl PipeReader {
         let rights = Rights::WRITE.union(Rights::SIGNAL);
         let mut end = End::open(card, pipe, rights, pipe.key)?;
         loop {
-            let Some(key) = greeted(&mut end, deadline)? else {
-                return Err(PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() });
-            };
+            let no_peer = || PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() };
+            if !end.await_greeting(deadline)? {
+                return Err(no_peer());
+            }
             end.close_window()?;
+            let key = greeted(&mut end)?;
             end.open_window(rights, key)?;
-            if give_back(&mut end, SLOTS as u32)? {
+            if answer(&mut end, deadline)?.ok_or_else(no_peer)? {
                 break;
             }
             // It is gone. The next one may have greeted already.
@@ -112,7 +114,7 @@ impl PipeReader {
         end.card.abort()?;
         // A writer that waits for slots finds the window closed, once it has some. One that is gone needs none.
         end.close_window()?;
-        give_back(&mut end, SLOTS as u32)?;
+        end.run_to_peer([end.give_back(SLOTS as u32).into()])?;
         end.free()?;
         Ok(end.card)
     }
@@ -166,29 +168,24 @@ impl PipeReader {
     }
 }
 
-/// Waits for a writer, and returns the key that it has drawn; `None` if none came in time.
-fn greeted(end: &mut End, deadline: Deadline) -> Result<Option<u32>, PipeError> {
-    let copy = end.copy(end.on_card(0), end.on_host(0), HEADER);
-    let (node, queue) = (end.card.node(), end.card.queue_mut());
-    let tokens = [queue.push(Instruction::wait_signal(GREETING, 1))?, queue.push(copy)?];
-    queue.ring()?;
-    for (token, operation) in tokens.iter().zip([Operation::WaitSignal, Operation::Copy]) {
-        let Some(completion) = queue.wait_until(token, deadline)? else { return Ok(None) };
-        check(completion, node, 0, operation)?;
-    }
+/// Returns the key that the writer who has greeted has drawn.
+fn greeted(end: &mut End) -> Result<u32, PipeError> {
+    let (copy, timeout) = (end.copy(end.on_card(0), end.on_host(0), HEADER), end.card.timeout());
+    end.card.run([copy], timeout)?;
     let mut greeting = [0; HEADER];
     end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
-    slot::greeted(&greeting).map(Some)
+    slot::greeted(&greeting)
 }
 
-/// Gives the writer slots, and returns whether its end is open.
-fn give_back(end: &mut End, slots: u32) -> Result<bool, Error> {
-    let (signal, timeout) = (end.give_back(slots), end.card.timeout());
-    match end.card.run([signal], timeout) {
-        Ok(_) => Ok(true),
-        // Its card may just be opened and reset.
-        Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => Ok(false),
-        Err(error) => Err(error),
+/// Tells the writer that it was heard, as often as it takes, and returns whether its end is open; `None` if the link is down all the time.
+fn answer(end: &mut End, deadline: Deadline) -> Result<Option<bool>, Error> {
+    loop {
+        match end.run_to_peer([end.answer().into()])? {
+            Reached::Window => return Ok(Some(true)),
+            Reached::NoWindow => return Ok(Some(false)),
+            Reached::Unknown if deadline.left().is_zero() => return Ok(None),
+            Reached::Unknown => std::thread::sleep(AGAIN.min(deadline.left())),
+        }
     }
 }
 

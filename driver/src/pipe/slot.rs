@@ -32,7 +32,7 @@ pub(super) fn greeting(key: u32) -> [u8; HEADER] {
 /// Returns the key in a greeting.
 ///
 /// # Errors
-/// [`PipeError::Invalid`] for what [`greeting`] does not write.
+/// [`PipeError::Greeting`] for what [`greeting`] does not write.
 pub(super) fn greeted(greeting: &[u8; HEADER]) -> Result<u32, PipeError> {
     let (words, _) = greeting.as_chunks::<8>();
     let [first, rest @ ..] = words else { unreachable!("a header has eight words") };
@@ -40,7 +40,7 @@ pub(super) fn greeted(greeting: &[u8; HEADER]) -> Result<u32, PipeError> {
     let odd = rest.iter().map(|word| u64::from_le_bytes(*word)).find(|word| *word != 0);
     match (first as u32, (first >> 32) as u32, odd) {
         (MARK, key @ 1.., None) => Ok(key),
-        (_, _, odd) => Err(PipeError::Invalid { sequence: 0, field: "greeting", found: odd.unwrap_or(first) }),
+        (_, _, odd) => Err(PipeError::Greeting { found: odd.unwrap_or(first) }),
     }
 }
 

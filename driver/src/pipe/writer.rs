@@ -11,13 +11,13 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{End, PIPE_BUF, Pipe, SIGNAL, STEPS, draw_key};
+use crate::pipe::end::{AGAIN, End, PIPE_BUF, Pipe, Reached, SIGNAL, STEPS, draw_key};
 use crate::pipe::error::PipeError;
 use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, greeting, index};
 use crate::queue::check;
 
-/// How long a writer waits before it greets a reader again that is not there yet.
-const AGAIN: Duration = Duration::from_millis(5);
+/// How long a writer waits for an answer before it greets again. The reader that was greeted may be gone, and another may come.
+const ANSWER: Duration = Duration::from_millis(100);
 
 /// The end of a pipe that writes. It has the card to itself.
 ///
@@ -48,20 +48,22 @@ impl PipeWriter {
             return Err(Error::argument("card of the writer", card.node(), format!("node {}", pipe.writer)).into());
         }
         let deadline = Deadline::after(timeout);
-        let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe))?;
-        while !greet(&mut end)? {
+        let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe)?)?;
+        // Whether a reader may have been told the key: then an answer may come at any time.
+        let mut is_told = false;
+        loop {
+            is_told |= greet(&mut end)? != Reached::NoWindow;
+            let most = if is_told { ANSWER } else { AGAIN }.min(deadline.left());
+            if is_told && end.await_greeting(Deadline::after(most))? {
+                break;
+            }
             if deadline.left().is_zero() {
                 return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
             }
-            std::thread::sleep(AGAIN.min(deadline.left()));
+            if !is_told {
+                std::thread::sleep(most);
+            }
         }
-        let slots = Instruction::wait_signal(SIGNAL, SLOTS as u32);
-        let token = end.card.queue_mut().submit(slots)?;
-        let node = end.card.node();
-        match end.card.queue_mut().wait_until(&token, deadline)? {
-            Some(completion) => check(completion, node, 0, Operation::WaitSignal)?,
-            None => return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() }),
-        };
         Ok(PipeWriter {
             end,
             sent: VecDeque::new(),
@@ -256,16 +258,11 @@ impl PipeWriter {
     }
 }
 
-/// Tells the reader the key of the windows, and returns whether one waits for a writer.
-fn greet(end: &mut End) -> Result<bool, Error> {
+/// Tells the reader the key of the windows.
+fn greet(end: &mut End) -> Result<Reached, Error> {
     end.buffer.write(0, &greeting(end.key)).map_err(Error::Bus)?;
-    let (copy, timeout) = (end.copy(end.on_host(0), end.on_card(0), HEADER), end.card.timeout());
-    match end.card.run([copy, end.greet().into()], timeout) {
-        Ok(_) => Ok(true),
-        // Its card may just be opened and reset.
-        Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    let copy = end.copy(end.on_host(0), end.on_card(0), HEADER);
+    end.run_to_peer([copy, end.greet().into()])
 }
 
 impl io::Write for PipeWriter {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::instruction::{Rights, Window};
 use cmdseq::{Instruction, Operand, Status};
@@ -357,11 +357,21 @@ fn forge(fabric: &Fabric, what: &[u8; 64], has_window: bool) -> Card {
         card.run([open], LONG).unwrap();
     }
     let greet = put(&mut card, Pipe::new(0, 1).key, what, 1).on(2);
-    while let Err(error) = card.run([greet], LONG) {
-        assert!(matches!(error, Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }), "{error}");
+    until("a reader", || match card.run([greet], LONG) {
+        Ok(_) => true,
+        Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => false,
+        Err(other) => panic!("{other}"),
+    });
+    card
+}
+
+/// Tries `outcome` until it is as wanted.
+fn until(what: &str, mut outcome: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !outcome() {
+        assert!(begin.elapsed() < LONG, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(1));
     }
-    card
 }
 
 /// A neighbour that knows the keys does not reach the pipe. The writer's own card does: what it writes is checked.
@@ -374,8 +384,12 @@ fn messages_that_no_writer_writes_are_refused() {
         let mut neighbour = card(&fabric, 2);
         let refuse = |neighbour: &mut Card, key| {
             let put = put(neighbour, key, &[0xff; 64], 0);
-            let refused = neighbour.run([put], LONG).unwrap_err();
-            assert!(matches!(refused, Error::Failed { status: Status::BadWindow, .. }), "{refused}");
+            until("the card to refuse", || match neighbour.run([put], LONG).unwrap_err() {
+                Error::Failed { status: Status::BadWindow, .. } => true,
+                // The reader's card is just reset.
+                Error::Failed { status: Status::LinkDown, .. } => false,
+                other => panic!("{other}"),
+            });
         };
         refuse(&mut neighbour, pipe.key);
         let wrong = forge(&fabric, &greeting(), true);
@@ -399,7 +413,7 @@ fn greetings_are_checked() {
         let reading = scope.spawn(|| PipeReader::open(card(&fabric, 1), pipe, LONG).unwrap_err());
         drop(forge(&fabric, &[0xff; 64], true));
         let error = reading.join().expect("no panic");
-        assert!(matches!(error, PipeError::Invalid { field: "greeting", found: u64::MAX, .. }), "{error}");
+        assert!(matches!(error, PipeError::Greeting { found: u64::MAX }), "{error}");
         let reading = scope.spawn(|| {
             let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
             let mut came = String::new();
@@ -411,6 +425,81 @@ fn greetings_are_checked() {
         writer.write_all(b"hello").unwrap();
         writer.close().unwrap();
         assert_eq!(reading.join().expect("no panic"), "hello");
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The link of the two goes down and up while they meet, whoever comes first, and its losses end with them.
+    #[test]
+    fn ends_meet_over_a_link_that_flaps(
+        when in prop_oneof![
+            // The greeting while it is copied and sent, and the answer.
+            (0u32..2, prop::sample::select(vec![0u64, 32, 64]))
+                .prop_map(|(node, bytes)| When::Moved(Moved { node, tag: None, transfer: 0, bytes })),
+            (1u64..10_000_000).prop_map(When::After),
+        ],
+        down_ps in 1u64..3_000_000,
+        count in 1u32..8,
+        late in 0u64..8,
+        writer_is_late in any::<bool>(),
+    ) {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).expect("a fabric");
+        let pipe = Pipe::new(0, 1);
+        fabric.plant(Fault::Flap { a: 0, b: 1, when, down_ps, count });
+        let wait = |is_late: bool| thread::sleep(Duration::from_millis(if is_late { late } else { 0 }));
+        let (mut writer, mut reader) = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                wait(!writer_is_late);
+                PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader")
+            });
+            wait(writer_is_late);
+            let writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+            (writer, reader.join().expect("no panic"))
+        });
+        reader.set_timeout(LONG);
+        // Messages may still meet the last of the flaps.
+        match writer.write_all(b"hello").and_then(|()| writer.flush().map_err(io::Error::from)) {
+            Ok(()) => {
+                let mut came = [0; 9];
+                prop_assert_eq!(reader.read(&mut came).expect("data"), 5);
+                prop_assert_eq!(&came[..5], b"hello");
+            }
+            Err(error) => prop_assert!(error.to_string().contains("link"), "{}", error),
+        }
+    }
+}
+
+/// A reader that does not wait for long enough may be met, or else takes no writer with it.
+#[test]
+fn a_reader_in_a_hurry_keeps_no_writer_out() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+            writer.write_all(b"hello").unwrap();
+            writer.close().unwrap();
+        });
+        let mut met = None;
+        let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
+        until("a writer", || match PipeReader::open(card(&fabric, 1), pipe, limits.next().unwrap()) {
+            Ok(reader) => {
+                met = Some(reader);
+                true
+            }
+            Err(error) => {
+                assert!(matches!(error, PipeError::NoPeer { node: 0, .. }), "{error}");
+                false
+            }
+        });
+        let mut reader = met.unwrap();
+        reader.set_timeout(LONG);
+        let mut came = String::new();
+        reader.read_to_string(&mut came).unwrap();
+        assert_eq!(came, "hello");
+        writing.join().expect("no panic");
     });
 }
 

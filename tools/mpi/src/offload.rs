@@ -451,8 +451,9 @@ impl Session {
                 if matches!(error, Error::Differs { .. }) {
                     self.differing.insert(group);
                 }
-                // One line: a program may make any number of communicators. The statistics count the calls of all.
-                if rank == 0 && !std::mem::replace(&mut self.is_refusal_said, true) {
+                // A program may make any number of communicators: the first rank of the first that is refused says so, and those for
+                // whom it was the first, too, say nothing later. The statistics count the calls of all.
+                if !std::mem::replace(&mut self.was_refused, true) && rank == 0 {
                     eprintln!("fpga-mpi: {}; its calls go to the MPI library", with_causes(&error));
                 }
                 Ok(Err(Reason::Registration))

@@ -27,8 +27,8 @@ pub(crate) struct Session {
     pub(crate) cards: Result<JobCards, Reason>,
     /// What failed. The calls of this rank fail from then on.
     pub(crate) failed: Option<String>,
-    /// Whether a line has said why the cards refused a communicator.
-    pub(crate) is_refusal_said: bool,
+    /// Whether the cards have refused a communicator that has this rank.
+    pub(crate) was_refused: bool,
     /// Groups whose cards differ, by ranks in the world, sorted. All members know it, so none of them tries again.
     pub(crate) differing: HashSet<Vec<u32>>,
     /// Of the number of a communicator's record.
@@ -132,7 +132,7 @@ impl Session {
             size,
             cards,
             failed: None,
-            is_refusal_said: false,
+            was_refused: false,
             differing: HashSet::new(),
             key: Key::create(forget)?,
             hint: Key::create(keep_nothing)?,
