@@ -1,8 +1,8 @@
-//! Handles SIGBUS on mapped BARs of removed functions.
+//! Handles SIGBUS on mapped BARs of removed functions, and on mapped files that were truncated.
 //!
-//! The kernel unmaps the pages of a BAR when its function is unplugged or its memory decoding is disabled. The next load or
-//! store raises SIGBUS, which ends the process. With this handler, such an access reads all-ones, as on the bus, and the
-//! function counts as removed.
+//! The kernel unmaps the pages of a BAR when its function is unplugged or its memory decoding is disabled, and those of a file
+//! beyond its end. The next load or store raises SIGBUS, which ends the process. With this handler, such an access reads
+//! all-ones, as on the bus, and the function or file counts as removed.
 //!
 //! One handler serves the process. It finds the address in a fixed table, without locks. It passes other signals to the
 //! previous handler.
@@ -189,8 +189,8 @@ fn put_page_of_ones(address: usize) -> bool {
     unsafe { libc::madvise(page, bytes, libc::MADV_DONTFORK) };
     let target = (address - address % bytes) as *mut libc::c_void;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: `target` is a page of a watched mapping, which has whole pages. It is that of a BAR: no references exist, only
-    // volatile accesses through raw pointers.
+    // SAFETY: `target` is a page of a watched mapping, which has whole pages. It is that of a BAR or of words of a file: no
+    // references exist, only volatile and atomic accesses through raw pointers.
     unsafe { libc::mremap(page, bytes, bytes, flags, target) != libc::MAP_FAILED }
 }
 

@@ -261,7 +261,8 @@ impl Card {
 
     /// Publishes the state and the counts of the card's queue from now on, in a file in `directory` that other processes may
     /// read while they change ([`read_stats`](crate::read_stats)). `directory` should be in memory, such as `/dev/shm`. The file
-    /// is removed with the card. Returns its path.
+    /// is removed with the card. Returns its path. As the user may truncate the file, this installs a handler of SIGBUS: see
+    /// [`handle_sigbus`](fpga_hal::vfio::Options::handle_sigbus).
     ///
     /// # Errors
     /// Those of the file system.

@@ -45,6 +45,7 @@
 //! Words whose size does not divide the payload of a packet cross packets, so their message ends for its reader with the last whole
 //! word before the first packet that is lost. The rest of the message is dropped, and its packets are counted in
 //! [`Losses::no_channel`]. Neither an error nor a mark shows the cut: who must know sends the number of words, or numbers them.
+//! Packets are numbered modulo 256: a loss of a multiple of 256 in a row is not seen, and words that cross packets are wrong there.
 mod card;
 mod end;
 mod error;

@@ -18,8 +18,8 @@ use crate::deadline::Deadline;
 /// While the ring is full, the card takes nothing from the network. If a reader is dropped, its end is closed: packets that come
 /// later are lost, and counted: see [`Network::losses`](super::Network::losses).
 ///
-/// All words that are read were written, and come in order. If a packet is lost, so are its words, and if words cross packets, the
-/// rest of the message: no error and no mark stands there.
+/// All words that are read were written, and come in order, but for bit errors and the loss of a multiple of 256 packets in a row.
+/// If a packet is lost, so are its words, and if words cross packets, the rest of the message: no error and no mark stands there.
 #[derive(Debug)]
 pub struct Reader {
     end: End,

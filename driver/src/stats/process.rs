@@ -38,9 +38,10 @@ fn parse(text: &str) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
+    use std::io::{Read as _, Write as _};
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::process::CommandExt as _;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -61,7 +62,11 @@ mod tests {
         {
             let program = folder.path().join(OsStr::from_bytes(name));
             std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
-            let mut child = Command::new(&program).arg0("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+            let mut command = Command::new(&program);
+            let mut child = command.arg0("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // It has its name once it answers.
+            child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             let found = find(child.id()).unwrap();
             // It ends with its input.
             drop(child.stdin.take());

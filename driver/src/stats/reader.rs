@@ -198,7 +198,7 @@ fn printable(path: &Path) -> String {
 
 /// Returns the process id in the name of a file of published counters; `None` if it is no such name. A process and a number have one
 /// name, so that no other file has the same.
-fn owner(name: &OsStr) -> Option<u32> {
+fn pid_of_name(name: &OsStr) -> Option<u32> {
     let (pid, number) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
     let decimal = |text: &str| text.parse().ok().filter(|value: &u32| value.to_string() == text);
     decimal(number).and(decimal(pid))
@@ -217,7 +217,7 @@ pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if let Some(pid) = owner(&entry.file_name()) {
+        if let Some(pid) = pid_of_name(&entry.file_name()) {
             paths.push((entry.path(), pid));
         }
     }

@@ -19,7 +19,8 @@ use crate::sigbus::{self, Watch};
 ///
 /// A store is one aligned store of 64 bits, little-endian, so a reader sees no part of one. Words are not ordered among each
 /// other. The file must be in a file system without a disk, such as `/dev/shm`. Its mode lets only its owner truncate it: then
-/// the process goes on, and later words may reach nobody.
+/// the process goes on, and later words may reach nobody: creating the first installs a handler of SIGBUS for the process, as
+/// [`handle_sigbus`](crate::vfio::Options::handle_sigbus) does.
 #[derive(Debug)]
 pub struct PublishedWords {
     // The first field, so that it ends before the memory that it watches. `None`: too many mappings are watched.
@@ -32,7 +33,7 @@ pub struct PublishedWords {
 
 impl PublishedWords {
     /// Creates the file at `path` with the words `initial`. It appears under its name when they are written. Its mode is 0644
-    /// without the bits of the process's umask.
+    /// without the bits of the process's umask. If 512 mappings are watched already, it is not: a warning says so.
     ///
     /// # Errors
     /// Those of the file system; also if `path` with the suffix `.part` exists.
@@ -44,6 +45,9 @@ impl PublishedWords {
         let map = map(file, initial).and_then(|map| fs::rename(&part, path).map(|()| map));
         let map = map.inspect_err(|_| drop(fs::remove_file(&part)))?;
         let watch = sigbus::watch(map.as_mut_ptr(), map.len(), &Arc::default());
+        if watch.is_none() {
+            log::warn!("Too many mappings are watched: if {} is truncated, SIGBUS ends this process", path.display());
+        }
         Ok(PublishedWords { _watch: watch, map, words: initial.len(), path: path.into(), owner: Owner::current() })
     }
 

@@ -290,8 +290,10 @@ fn a_reply_with_more_descriptors_than_any_is_wrong_and_no_refusal() {
         };
         assert_eq!(nonsense(true, changed), expected, "{count} in answer to {wrong}");
     }
+    let seen = Mutex::new(Vec::new());
     let changed = |command: &Reply, reply: &mut Reply| {
-        if command.command == DMA_MAP {
+        if [DMA_MAP, DMA_UNMAP].contains(&command.command) {
+            seen.lock().unwrap().push(command.command);
             reply.descriptors = (0..17).map(|_| crate::setting::counter().into()).collect();
         }
     };
@@ -299,6 +301,7 @@ fn a_reply_with_more_descriptors_than_any_is_wrong_and_no_refusal() {
         let _function = opened.unwrap();
         let error = domain.allocate(4096, 1).unwrap_err();
         assert!(matches!(error, Error::Nonsense { what: "number of descriptors" }), "{error:?}");
+        assert_eq!(*seen.lock().unwrap(), [DMA_MAP, DMA_UNMAP], "what it may have mapped is unmapped");
     });
 }
 

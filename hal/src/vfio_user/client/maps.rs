@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use nix::errno::Errno;
-
 use super::connection::{Connection, Failure, TOO_MANY_DESCRIPTORS};
 use super::waits::Slowness;
 use crate::memory::backend::{DomainBackend, Mapping};
@@ -61,7 +59,9 @@ impl DomainBackend for Maps {
                 Ok(()) | Err(Failure::Gone) => continue,
                 Err(failure) => failure,
             };
-            for (connection, _) in &state.connections[..index] {
+            // A server that has answered with nonsense may have mapped, too.
+            let mapped = if matches!(failure, Failure::Descriptors) { index + 1 } else { index };
+            for (connection, _) in &state.connections[..mapped] {
                 if let Some(connection) = connection.upgrade() {
                     let _ = unmap_at(&connection, iova, bytes);
                 }
@@ -84,13 +84,13 @@ impl DomainBackend for Maps {
             let Some(connection) = connection.upgrade() else { continue };
             match unmap_at(&connection, iova, bytes) {
                 Ok(()) | Err(Failure::Gone) => {}
-                Err(Failure::Refused(errno)) => failed = Some(errno),
-                Err(Failure::Descriptors) => failed = Some(Errno::EBADMSG),
+                Err(Failure::Refused(errno)) => failed = Some(Error::DmaUnmap { iova, bytes, source: errno.into() }),
+                Err(Failure::Descriptors) => failed = Some(TOO_MANY_DESCRIPTORS),
             }
         }
         drop(state);
         drop(removed);
-        failed.map_or(Ok(()), |errno| Err(Error::DmaUnmap { iova, bytes, source: errno.into() }))
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -148,6 +148,7 @@ mod tests {
     use crate::memory::region::{Region, page_size};
     use crate::vfio_user::client::waits::Waits;
     use crate::vfio_user::wire::header::{HEADER_BYTES, Header};
+    use nix::errno::Errno;
     use nix::sys::memfd::MFdFlags;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
