@@ -155,7 +155,7 @@ impl Failure {
             ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => Exit::NoFile,
             _ => Exit::Failed,
         };
-        Failure::new(exit, format!("{}: {error}", printable(path)))
+        Failure::new(exit, format!("{}: {error}", printable(&path.to_string_lossy())))
     }
 
     /// The system refuses a thread.
@@ -462,10 +462,9 @@ impl From<fpga_driver::readings::Error> for Failure {
     }
 }
 
-/// Returns a path as it is shown: characters that control a terminal, or change the order in which it shows others, are replaced.
-fn printable(path: &Path) -> String {
-    let is_order = |letter| matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    path.to_string_lossy().replace(|letter: char| letter.is_control() || is_order(letter), "\u{fffd}")
+/// Returns a text of others as it is shown: characters that would steer the terminal, ends of lines among them, are replaced.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(cmdseq::asm::is_harmful, "\u{fffd}")
 }
 
 /// Returns an error and its causes as one line.

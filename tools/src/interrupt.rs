@@ -2,12 +2,13 @@
 //! then the first ends it at the next safe point, the second at once. Commands that restore state or remove
 //! sockets ignore the second.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -101,10 +102,20 @@ fn handle(next: &mut Next, as_json: bool) {
 /// Prints on stderr, unless that would wait: for a reader, or for a thread that prints.
 fn print(text: &str) {
     let stderr = std::io::stderr();
-    let mut waited = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    if poll(&mut waited, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+    if is_ready(&stderr, PollFlags::POLLOUT, Duration::ZERO).unwrap_or(false) {
         // If stderr is closed, the exit code still tells.
         let _ = nix::unistd::write(&stderr, text.as_bytes());
+    }
+}
+
+/// Waits for at most `time` until `descriptor` is ready for one of `events`, or fails, and returns whether it is. A signal ends
+/// the wait.
+pub(crate) fn is_ready(descriptor: impl AsFd, events: PollFlags, time: Duration) -> std::io::Result<bool> {
+    let mut waited = [PollFd::new(descriptor.as_fd(), events)];
+    match poll(&mut waited, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -134,13 +145,8 @@ impl Interrupt {
         Ok(self)
     }
 
-    /// Installs handlers for a command that changes the terminal: no signal ends the command at once.
-    pub(crate) fn listen_on_terminal() -> Result<Self> {
-        Interrupt::listen_until_ended()
-    }
-
-    /// Installs handlers for a command that only watches, and that puts in order what it has made, in bounded time: no signal
-    /// ends the command at once.
+    /// Installs handlers for a command that only watches, and that puts in order what it has made, in bounded time, or changes
+    /// the terminal: no signal ends the command at once.
     pub(crate) fn listen_until_ended() -> Result<Self> {
         let interrupt = Interrupt { is_watching: true, ..Interrupt::default() };
         interrupt.register()?;

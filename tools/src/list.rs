@@ -1,9 +1,7 @@
 //! `fpgactl list`. Opens no card: opening resets the card.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use fpga_hal::sysfs::{PciFunction, Sysfs};
@@ -15,6 +13,7 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::functions::{self, Owner, State};
 use crate::known::{self, Sequencer};
+use crate::meeting::sockets::{self, Behind};
 use crate::output;
 
 #[derive(JsonSchema, Serialize)]
@@ -101,16 +100,6 @@ fn connected_sockets(sysfs: &Sysfs) -> Vec<PathBuf> {
 /// `SS_CONNECTED` of Linux `include/uapi/linux/net.h`, as `/proc/net/unix` prints it.
 const CONNECTED: &str = "03";
 
-/// Whether no server listens at `socket` any more. Sends nothing: a datagram socket is refused as of the wrong type by a
-/// server, which does not notice, and as unconnected by the socket that a killed server has left.
-pub(crate) fn is_left_over(socket: &Path) -> bool {
-    match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
-        // Somebody's, but of datagrams.
-        Ok(()) => true,
-        Err(error) => error.kind() == ErrorKind::ConnectionRefused,
-    }
-}
-
 /// Describes a card on a vfio-user socket.
 fn socket_card(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
@@ -120,7 +109,13 @@ fn socket_card(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
     let whole = socket.canonicalize().map_err(named)?;
     let is_held = connected.iter().any(|path| *path == whole || path.canonicalize().is_ok_and(|path| path == whole));
     let selector = format!("vfio-user:{}", socket.display());
-    let state = if is_left_over(socket) { State::Silent } else { State::Free };
+    let state = match sockets::behind(socket) {
+        Behind::Server => State::Free,
+        Behind::Nobody => State::Silent,
+        Behind::Datagrams => {
+            return Err(Failure::new(Exit::NoCard, format!("{}: a datagram socket", socket.display())));
+        }
+    };
     let mut card = card(selector, Kind::VfioUser, "socket", &state);
     if is_held {
         // `/proc/net/unix` does not name the process.

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use fpga_driver::{Card, CardFunctions, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_select::Selector;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 
 use crate::cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, is_ready};
 use crate::sampler::Sampler;
 
 /// Longest wait between two checks for a signal.
@@ -211,14 +211,12 @@ fn next_of_stdin(buffer: &mut [u8], waits: Waits<'_>) -> Result<usize> {
     let failed = |error: io::Error| Failure::new(Exit::Failed, format!("stdin: {error}"));
     loop {
         waits.check()?;
-        let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut ready, PollTimeout::from(SLICE.as_millis() as u16)) {
-            Ok(0) | Err(Errno::EINTR) => {}
-            Ok(_) => match read(buffer) {
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
-                outcome => return outcome.map_err(|error| failed(error.into())),
-            },
-            Err(error) => return Err(failed(error.into())),
+        if !is_ready(&stdin, PollFlags::POLLIN, SLICE).map_err(failed)? {
+            continue;
+        }
+        match read(buffer) {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            outcome => return outcome.map_err(|error| failed(error.into())),
         }
     }
 }

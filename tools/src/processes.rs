@@ -9,7 +9,7 @@ use fpga_select::Selector;
 
 use crate::cards::{self, Cards};
 use crate::cli::{Cli, Processes};
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Exit, Failure, Result, printable};
 use crate::interrupt::Interrupt;
 use crate::meeting::meet;
 use crate::meeting::part::Part;
@@ -58,7 +58,7 @@ fn open_own(
     let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (rank, identity) in identities.iter().enumerate() {
         if let Some(other) = ranks.insert(identity, rank) {
-            let name = String::from_utf8_lossy(identity).replace(char::is_control, "\u{fffd}");
+            let name = printable(&String::from_utf8_lossy(identity));
             let name = name.split_once(' ').map_or(&*name, |(_, name)| name);
             let message =
                 format!("rank {rank}: its card {name} is that of rank {other}: each rank needs a card of its own");
@@ -152,13 +152,15 @@ fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
     let exit = Exit::of_code(*code).ok_or_else(malformed)?;
     let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
     // It is printed on a terminal.
-    let shown = message.replace(|character: char| character.is_control() && character != '\n', "\u{fffd}");
-    Ok(Failure::new(exit, shown).of_rank(rank))
+    let lines: Vec<String> = message.split('\n').map(printable).collect();
+    Ok(Failure::new(exit, lines.join("\n")).of_rank(rank))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use clap::Parser as _;
 
     use super::*;
 
@@ -188,5 +190,35 @@ mod tests {
             let ended = agree_with(&mut Interrupted(interrupt.flag()), &interrupt, outcome);
             assert_eq!(ended.unwrap_err().exit(), Exit::Interrupted);
         }
+    }
+
+    /// Two ranks that tell the same.
+    #[derive(Debug)]
+    struct Alike;
+
+    impl Peers for Alike {
+        fn rank(&self) -> u32 {
+            0
+        }
+
+        fn size(&self) -> u32 {
+            2
+        }
+
+        fn allgather(&mut self, data: &[u8], _: Duration) -> std::result::Result<Vec<Vec<u8>>, PeersError> {
+            Ok(vec![data.to_vec(); 2])
+        }
+    }
+
+    /// Neither controls a terminal, nor changes the order of what it shows.
+    #[test]
+    fn what_other_ranks_tell_harms_no_terminal() {
+        let told = encode(&Failure::refused("a\u{202e}b\u{1b}\nc"));
+        assert_eq!(decode(1, &told).unwrap().message(), "a\u{fffd}b\u{fffd}\nc");
+
+        let cli = Cli::parse_from(["fpgactl", "list", "--cards", "vfio-user:/nowhere/\u{2067}"]);
+        let refused = open_own(&mut Alike, &cli, &Interrupt::default(), PATIENCE).err().unwrap();
+        let card = "its card vfio-user:/nowhere/\u{fffd} is that of rank 0";
+        assert!(refused.message().contains(card), "{}", refused.message());
     }
 }

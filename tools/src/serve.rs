@@ -7,18 +7,25 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::{Fabric, MockFunction, NodeEndpoint, Selector};
+use nix::errno::Errno;
+use nix::libc::PIPE_BUF;
+use nix::poll::PollFlags;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::output;
 use crate::served_command::{self, Forwarded};
+
+/// Longest wait for a reader between two checks for a signal.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// Name of a socket, and the function behind it.
 type Named = (String, Arc<dyn Endpoint>);
@@ -41,13 +48,12 @@ type Work<'w> = dyn FnOnce(&[PathBuf], &dyn Fn() -> Result<()>) -> Result<()> + 
 pub(crate) fn run(cli: &Cli, arguments: &Serve) -> Result<()> {
     if let Some(directory) = &arguments.socket_dir {
         let interrupt = Interrupt::listen_until_ended()?;
-        let announce = |sockets: &[PathBuf]| announce(cli, &arguments.fabric, sockets);
         return serve_selected(
             arguments,
             directory,
             &|| interrupt.check().map_err(|_| interrupted()),
             Box::new(|sockets, health| {
-                announce(sockets)?;
+                announce(cli, &arguments.fabric, sockets, &|| go_on(&interrupt, health))?;
                 until_interrupted(&interrupt, health)
             }),
         );
@@ -144,11 +150,16 @@ fn serve(
 
 /// Waits for an interrupt or a failure of the fabric, and returns it.
 fn until_interrupted(interrupt: &Interrupt, health: &dyn Fn() -> Result<()>) -> Result<()> {
-    while interrupt.check().is_ok() {
-        health()?;
+    loop {
+        go_on(interrupt, health)?;
         interrupt.sleep();
     }
-    Err(interrupted())
+}
+
+/// Fails after an interrupt, and after a failure of the fabric.
+fn go_on(interrupt: &Interrupt, health: &dyn Fn() -> Result<()>) -> Result<()> {
+    interrupt.check().map_err(|_| interrupted())?;
+    health()
 }
 
 fn interrupted() -> Failure {
@@ -172,14 +183,37 @@ fn prepare(directory: &Path) -> Result<()> {
     }
 }
 
-fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf]) -> Result<()> {
+/// Prints the sockets, unless `check` fails before they are read.
+fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf], check: &Check<'_>) -> Result<()> {
     let sockets: Vec<String> = sockets.iter().map(|path| format!("vfio-user:{}", path.display())).collect();
-    if cli.json {
-        return output::json(&Printed { schema: "fpgactl.mock-serve/1", selector, sockets });
+    let text = if cli.json {
+        let printed = Printed { schema: "fpgactl.mock-serve/1", selector, sockets };
+        let unwritten = |error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}"));
+        serde_json::to_string_pretty(&printed).map_err(unwritten)?
+    } else {
+        sockets.join("\n") + "\nserving until interrupted; select cards with --cards, separated by commas"
+    };
+    write_unless(check, (text + "\n").as_bytes())
+}
+
+/// Writes to stdout as [`output::write`] does, but ends if `check` fails while nobody reads.
+fn write_unless(check: &Check<'_>, bytes: &[u8]) -> Result<()> {
+    let stdout = std::io::stdout();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        check()?;
+        if !interrupt::is_ready(&stdout, PollFlags::POLLOUT, SLICE).map_err(|error| output::failed(&error))? {
+            continue;
+        }
+        // A pipe that is ready has room for so many bytes: the write does not wait.
+        match nix::unistd::write(&stdout, &rest[..rest.len().min(PIPE_BUF)]) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(Errno::EPIPE) => return Ok(()),
+            Err(error) => return Err(output::failed(&error.into())),
+        }
     }
-    let mut text = sockets.join("\n");
-    text += "\nserving until interrupted; select cards with --cards, separated by commas\n";
-    output::write(text.as_bytes())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -187,7 +221,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use cmdseq::{Instruction, Operand, Status};
     use fpga_driver::{Card, Error};

@@ -45,9 +45,8 @@ fn program(one: &RankProgram) -> Result<Program> {
 
 /// Refuses stored programs that name host memory, which is bound to queued instructions only.
 fn check_no_host_memory(set: &ProgramSet) -> std::result::Result<(), Refusal> {
-    let names_host = |one: &Instruction| [one.source, one.destination].iter().any(|it| it.space == AddressSpace::Host);
     for (rank, program) in (0..).zip(&set.programs) {
-        if let Some(index) = program.instructions.iter().position(names_host) {
+        if let Some(index) = program.instructions.iter().position(Instruction::names_host) {
             let operation = program.instructions[index].operation;
             let cause = format!(
                 "{operation}: a resident program names no host memory; use card buffers, with --load and --dump"
@@ -75,13 +74,14 @@ pub(crate) fn verify_programs(
     let expectation = expected.map(|it| it.request_of(loaded.assembly(), &mut programs, capabilities)).transpose()?;
     let arguments = vec![[0; ARGUMENTS]; programs.len()];
     let set = ProgramSet::new(&*nodes, programs).with(communicators(loaded.assembly(), &nodes));
-    let checked = match (&expectation, resident) {
+    // What is found with placeholder addresses would hide the cause.
+    let checked = if resident { check_no_host_memory(&set) } else { Ok(()) };
+    let checked = checked.and_then(|()| match (&expectation, resident) {
         (Some(it), true) => expect_resident(&set, &arguments, capabilities, it),
         (Some(it), false) => expect(&set, capabilities, it),
         (None, true) => verify_resident(&set, &arguments, capabilities),
         (None, false) => verify(&set, capabilities),
-    };
-    let checked = checked.and_then(|()| if resident { check_no_host_memory(&set) } else { Ok(()) });
+    });
     checked.map_err(|refusal| {
         let place = refusal.rank.zip(refusal.instruction);
         let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));

@@ -72,10 +72,18 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Replaces characters that control the terminal, or change the order in which it shows others.
+/// Whether a character would steer a terminal, or break or reorder a line, rather than be shown: control characters, separators of
+/// lines and paragraphs, and marks of the direction of text. Tabs and ends of lines are control characters too: a caller who
+/// prints them excepts them.
+pub fn is_harmful(letter: char) -> bool {
+    let is_mark =
+        matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    letter.is_control() || is_mark
+}
+
+/// Replaces what is harmful; a tab stays.
 fn printable(c: char) -> char {
-    let is_order = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if c.is_control() && c != '\t' || is_order { char::REPLACEMENT_CHARACTER } else { c }
+    if is_harmful(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }
 }
 
 /// Findings after which parsing, or the evaluation of ranks, stops: a file or loop may be wrong in every line or round.
@@ -245,6 +253,15 @@ mod tests {
     }
 
     #[test]
+    fn what_steers_a_terminal_is_harmful() {
+        let ranges = ['\0'..='\u{1f}', '\u{7f}'..='\u{9f}', '\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}'];
+        let ranges = ranges.into_iter().chain(['\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}']);
+        let expected: Vec<char> = ranges.flatten().collect();
+        let found: Vec<char> = ('\0'..=char::MAX).filter(|letter| is_harmful(*letter)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn a_file_does_not_steer_the_terminal() {
         let source = format!("\u{1b}[2J{}", " x".repeat(300));
         let place =
@@ -257,5 +274,8 @@ mod tests {
         let shown = place.to_string();
         let expected = "f\u{fffd}[2J\u{fffd}:1:1: a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}e";
         assert_eq!(shown.lines().next(), Some(expected));
+        let source = "\ta\u{61c}b\u{200e}c\u{200f}d\u{2028}e\u{2029}f".to_owned();
+        let shown = Diagnostic { source, ..place }.to_string();
+        assert!(shown.contains("1 | \ta\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f\n"), "{shown}");
     }
 }

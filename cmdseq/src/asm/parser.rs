@@ -30,7 +30,12 @@ enum Open {
     Repeat(Option<Box<RepeatHead>>, Span),
     If(Vec<Arm>, Option<Expression>, Span),
     /// Any block nested too deeply, by its first word.
-    TooDeep(String, Span),
+    TooDeep {
+        word: String,
+        span: Span,
+        /// Blocks in it without their `end` so far. They are only counted: there may be as many as lines.
+        inner: usize,
+    },
 }
 
 /// Words that open, continue or close a block.
@@ -81,7 +86,7 @@ impl<'a> Parser<'a> {
                 Open::For(_, span) => ("for", *span),
                 Open::Repeat(_, span) => ("repeat", *span),
                 Open::If(_, _, span) => ("if", *span),
-                Open::TooDeep(word, span) => (word.as_str(), *span),
+                Open::TooDeep { word, span, .. } => (word.as_str(), *span),
             };
             self.findings.push(Finding::new(span, format!("`{what}` without `end`")));
         }
@@ -110,11 +115,13 @@ impl<'a> Parser<'a> {
         };
         let opens = matches!(word.as_str(), "for" | "repeat" | "if");
         if opens && open.len() + depth >= DEPTH_MAX {
-            let is_noted = matches!(open.last(), Some(Open::TooDeep(..)));
+            if let Some(Open::TooDeep { inner, .. }) = open.last_mut() {
+                *inner += 1;
+                return Ok(());
+            }
             bodies.push(Vec::new());
-            open.push(Open::TooDeep(word.clone(), span));
-            let message = format!("blocks nested too deeply: at most {DEPTH_MAX} levels");
-            return if is_noted { Ok(()) } else { Err(Finding::new(span, message)) };
+            open.push(Open::TooDeep { word: word.clone(), span, inner: 0 });
+            return Err(Finding::new(span, format!("blocks nested too deeply: at most {DEPTH_MAX} levels")));
         }
         cursor.next();
         match word.as_str() {
@@ -172,7 +179,7 @@ impl<'a> Parser<'a> {
     ) -> Result<()> {
         let (arms, condition, start) = match open.last_mut() {
             Some(Open::If(arms, condition, start)) => (arms, condition, start),
-            Some(Open::TooDeep(word, _)) if word == "if" => return Ok(()),
+            Some(Open::TooDeep { word, inner, .. }) if word == "if" || *inner > 0 => return Ok(()),
             _ => return Err(Finding::new(span, "`else` without `if`")),
         };
         let body = std::mem::take(last(bodies));
@@ -265,6 +272,10 @@ fn push(bodies: &mut Vec<Vec<Statement>>, statement: Statement) {
 }
 
 fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> Result<()> {
+    if let Some(Open::TooDeep { inner: inner @ 1.., .. }) = open.last_mut() {
+        *inner -= 1;
+        return Ok(());
+    }
     let block = open.pop().ok_or_else(|| Finding::new(span, "`end` without a block"))?;
     let body = bodies.pop().unwrap_or_default();
     match block {
@@ -273,7 +284,7 @@ fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> 
         }
         Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head: *head, body })),
         // The error in its head is reported.
-        Open::For(None, _) | Open::Repeat(None, _) | Open::TooDeep(..) => {}
+        Open::For(None, _) | Open::Repeat(None, _) | Open::TooDeep { .. } => {}
         Open::If(mut arms, condition, span) => {
             arms.push(Arm { condition, span, body });
             push(bodies, Statement::If(arms));

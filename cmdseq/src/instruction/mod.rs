@@ -174,6 +174,12 @@ impl Instruction {
         self
     }
 
+    /// Whether an operand is in host memory.
+    #[inline]
+    pub const fn names_host(&self) -> bool {
+        matches!(self.source.space, AddressSpace::Host) || matches!(self.destination.space, AddressSpace::Host)
+    }
+
     /// Returns reduction and element type; `None` unless both are set.
     pub const fn combine(&self) -> Option<Combine> {
         match (self.reduction, self.element) {

@@ -175,8 +175,7 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
         check_combine(combine, [instruction.bytes, extent])?;
     }
     check_word(instruction, capabilities)?;
-    let names_host = |one: &Operand| one.space == AddressSpace::Host;
-    if !capabilities.host_memory && [instruction.source, instruction.destination].iter().any(names_host) {
+    if !capabilities.host_memory && instruction.names_host() {
         return refuse(Reason::Unsupported, "the card's sequencer reaches no host memory".into());
     }
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {

@@ -160,6 +160,25 @@ fn communicators_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn host_memory_is_named_by_either_operand() {
+    let mut capabilities = connected(4);
+    let copy = |source, destination| Instruction::copy(source, destination, 64);
+    let named =
+        [copy(Operand::host(0), at(0)), copy(at(0), Operand::host(0)), copy(Operand::host(0), Operand::host(64))];
+    for instruction in named {
+        assert!(instruction.names_host());
+        capabilities.host_memory = true;
+        assert_all(&capabilities, &[(&[instruction], None)]);
+        capabilities.host_memory = false;
+        let refused = Some((0, Reason::Unsupported, "reaches no host memory"));
+        assert_all(&capabilities, &[(&[instruction], refused)]);
+    }
+    let on_card = copy(at(0), at(64));
+    assert!(!on_card.names_host());
+    assert_all(&capabilities, &[(&[on_card], None)]);
+}
+
+#[test]
 fn addresses_are_aligned_as_the_card_asks() {
     let mut capabilities = connected(4);
     capabilities.address_align = 32;

@@ -7,7 +7,7 @@ use cmdseq::{Completion, Flags, Instruction, instruction};
 use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::bound::{Bound, names_host};
+use crate::ledger::bound::Bound;
 use crate::ledger::token::Token;
 
 /// A program stored in a slot of a card. It is there as long as its card is held, is not reset, and nothing else is
@@ -69,7 +69,7 @@ impl Card {
                 "allowed at the last instruction only",
             ));
         }
-        if let Some(one) = program.iter().find(|one| names_host(&one.instruction) && !self.queue().reaches_host()) {
+        if let Some(one) = program.iter().find(|one| one.instruction.names_host() && !self.queue().reaches_host()) {
             let (name, operation) = (self.name().to_owned(), one.instruction.operation);
             return Err(Error::NoHostMemory { name, operation });
         }

@@ -188,12 +188,6 @@ impl Held {
     }
 }
 
-/// Whether an operand lies in host memory.
-#[inline]
-pub(crate) fn names_host(instruction: &Instruction) -> bool {
-    instruction.source.space == AddressSpace::Host || instruction.destination.space == AddressSpace::Host
-}
-
 fn host_operands(instruction: &Instruction) -> impl Iterator<Item = &Operand> {
     [&instruction.source, &instruction.destination].into_iter().filter(|one| one.space == AddressSpace::Host)
 }

@@ -2,7 +2,7 @@
 
 use cmdseq::{Encoded, Instruction, instruction};
 
-use crate::ledger::bound::{Bound, names_host};
+use crate::ledger::bound::Bound;
 
 /// What a queue takes: an [`Instruction`], by value or by reference; one with buffers, [`Bound`]; or one whose word was made
 /// before, [`Encoded`], which costs a quarter of an instruction's encoding.
@@ -21,7 +21,7 @@ pub trait Submission: Sized + sealed::Sealed {
     /// Whether it neither names nor holds host memory.
     #[inline]
     fn is_plain(&self) -> bool {
-        !names_host(self.instruction())
+        !self.instruction().names_host()
     }
 }
 

@@ -11,7 +11,7 @@ use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
-use crate::ledger::bound::{Bound, names_host};
+use crate::ledger::bound::Bound;
 use crate::ledger::state::{Broken, Poison, State};
 use crate::ledger::submission::Submission;
 use crate::ledger::token::{Entry, Token, Tokens};
@@ -141,7 +141,7 @@ impl QueuePair {
     /// Stores an instruction that names or holds host memory.
     fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
         self.check()?;
-        if !self.reaches_host && !bound.is_on_card() && names_host(&bound.instruction) {
+        if !self.reaches_host && !bound.is_on_card() && bound.instruction.names_host() {
             let (name, operation) = (self.block().name().to_owned(), bound.instruction.operation);
             return Err(Error::NoHostMemory { name, operation });
         }

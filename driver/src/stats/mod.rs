@@ -13,11 +13,6 @@ pub use sensors::PublishedSensors;
 /// Beginning of the names of the files.
 const PREFIX: &str = "fpga-stats.";
 
-/// Whether a terminal could be harmed by a character: it controls the terminal, or changes the order in which others are shown.
-fn is_harmful(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"FPGASTAT");
 /// Version of the format.

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 use std::{fmt, io};
 
+use cmdseq::asm::is_harmful;
 use cmdseq::{Completion, Status};
 use fpga_hal::memory::PublishedWords;
 
 use super::{
     FLAG_MOCK, MAGIC, PREFIX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED, W_LINK_FAILURES, W_LINKS,
-    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, is_harmful, process,
+    W_NAME, W_PROCESS, W_RESTARTS, W_SINCE, W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 

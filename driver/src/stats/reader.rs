@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use cmdseq::asm::is_harmful;
 use fpga_hal::memory::read_words;
 
 use super::sensed::{self, SensedValue};
 use super::{
     FLAG_MOCK, MAGIC, PREFIX, SENSOR_WORDS, SENSORS_MAX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED,
     W_LINK_FAILURES, W_LINKS, W_NAME, W_PROCESS, W_RESTARTS, W_SENSED, W_SENSOR_COUNT, W_SENSORS, W_SINCE, W_START,
-    W_STATE, W_SUBMITTED, W_VERSION, WORDS, is_harmful, process,
+    W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 

@@ -229,8 +229,11 @@ fn wrong_networks_and_packets_are_refused() {
     let cube = torus([4, 4, 4]);
     let few = WormholeNetwork::new(tight(), cube).unwrap().run(romm, &mut Uniform::new(cube, 1, 1, 1.0, 1), LIMIT);
     assert_eq!(few, Err(WormholeError::Channels { channels: 2, least: 4 }));
-    let mut trace = Trace::new(ring, [message(2, 60)]).unwrap();
-    assert!(matches!(network.run(DOR_FF, &mut trace, 10), Err(WormholeError::Late { packets: 1, .. })));
+    // The limit is a cycle, not a number of cycles: this packet begins late.
+    let mut trace = Trace::new(ring, [Message { cycle: 1000, ..message(2, 60) }]).unwrap();
+    let late = network.run(DOR_FF, &mut trace, 1010).unwrap_err();
+    assert_eq!(late, WormholeError::Late { cycle: 1010, packets: 1 });
+    assert_eq!(late.to_string(), "1 packets are still under way in cycle 1010");
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Registered {
         self.planned(shape).map_or(0, |planned| planned.programs().map(|one| one.instructions.len()).sum())
     }
 
-    #[cfg(test)]
+    /// Drops the plans. Those of calls that come again are made anew, if the cards' tables then have room.
     pub(crate) fn forget_plans(&mut self) {
         self.plans.clear();
     }
@@ -232,7 +232,7 @@ impl Engine {
             return Ok(known.is_some());
         }
         if registered.plans.len() >= PLANS_MAX {
-            registered.plans.clear();
+            registered.forget_plans();
         }
         let planned = self.make_plan(registered, shape)?;
         let is_there = planned.is_some();

@@ -270,6 +270,7 @@ impl Session {
         let verdict = match team.verdict(call.shape) {
             Some(known) => known,
             None => {
+                team.make_room(registered.as_deref_mut());
                 let verdict = self.judge((registered.as_deref_mut(), team), call, (comm, policy), places)?;
                 team.judge(call.shape, verdict);
                 verdict
@@ -284,7 +285,7 @@ impl Session {
             // SAFETY: by this function's contract.
             Some(place) => unsafe { place.read(comm, |input| team.give(call, input)) }?,
         }?;
-        let usable = self.usable(registered, team, call);
+        let usable = self.usable(registered.as_deref(), team);
         let finished = team.exchange(usable, call, progress)?;
         match &places.output {
             None => team.take(call, None)?,
@@ -322,25 +323,21 @@ impl Session {
         let bytes = |place: &Option<Place>| place.as_ref().map_or(0, Place::bytes);
         let is_faster = measure(call, comm, (bytes(&places.input), bytes(&places.output)), |input, output| {
             team.give(call, input)?;
-            let usable = self.usable(registered.as_deref_mut(), team, call);
+            let usable = self.usable(registered.as_deref(), team);
             team.exchange(usable, call, &|| comm.progress(call.constants))?;
             Ok(team.take(call, places.output.as_ref().map(|_| output))?)
         })?;
         Ok(if is_faster { None } else { Some(Reason::Slower) })
     }
 
-    /// The card of a leader, with a plan for this call.
+    /// The card of a leader. It has a plan for each call with a verdict.
     fn usable<'a>(
         &'a mut self,
-        registered: Option<&'a mut Registered>,
+        registered: Option<&'a Registered>,
         team: &Team,
-        call: &Call<'_>,
     ) -> Result<(&'a mut Engine, &'a Registered), Trouble> {
         let registered = registered.ok_or_else(|| team.trouble())?;
-        // Planned anew, because there were too many plans, and other communicators have filled the tables since.
-        if !self.plan_of_leaders(registered, team, call)? {
-            return Err(Trouble::Refused("the tables of the cards have no room for a plan that they had before"));
-        }
+        self.check()?;
         let engine = self.engine().ok_or_else(|| team.trouble())?;
         Ok((engine, registered))
     }

@@ -116,11 +116,20 @@ impl Team {
         self.verdicts.get(shape).copied()
     }
 
-    /// Keeps a verdict, on all ranks at the same call.
-    pub(crate) fn judge(&mut self, shape: &Shape, verdict: Option<Reason>) {
-        if self.verdicts.len() >= PLANS_MAX {
-            self.verdicts.clear();
+    /// Makes room for one more verdict, on all ranks at the same call. If there are too many, all of them go, and with them the plans of
+    /// a leader, `registered`: a plan that is made anew may find no room, and then the verdict is another one.
+    pub(crate) fn make_room(&mut self, registered: Option<&mut Registered>) {
+        if self.verdicts.len() < PLANS_MAX {
+            return;
         }
+        self.verdicts.clear();
+        if let Some(registered) = registered {
+            registered.forget_plans();
+        }
+    }
+
+    /// Keeps a verdict.
+    pub(crate) fn judge(&mut self, shape: &Shape, verdict: Option<Reason>) {
         self.verdicts.insert(shape.clone(), verdict);
     }
 
@@ -218,6 +227,54 @@ impl Team {
                     None => self.comm.broadcast(&mut self.other, self.leader, call.constants),
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::counted::{Accesses, RANKS, ranks, shape};
+
+    /// The team of a leader of four ranks that share two cards, whose communicators are never used.
+    fn team(rank: u32) -> Team {
+        Team {
+            comm: Comm(0),
+            leaders: None,
+            leader_of: vec![0, 1, 0, 1],
+            members: vec![rank, rank + 2],
+            rank: 0,
+            leader: 0,
+            are_ranges: false,
+            verdicts: HashMap::new(),
+            data: Vec::new(),
+            other: Vec::new(),
+        }
+    }
+
+    /// The roots of a team have one plan, so that there are more verdicts than plans, and too many of them at another call.
+    #[test]
+    fn plans_go_with_the_verdicts() {
+        let half = PLANS_MAX as u64 / 2;
+        let broadcast = |bytes, root| Shape { root, ..shape(Collective::Broadcast, bytes) };
+        let shared = (1..=half).flat_map(|bytes| [broadcast(bytes, 0), broadcast(bytes, 2)]);
+        let calls: Vec<Shape> = shared.chain((half + 1..=2 * half + 1).map(|bytes| broadcast(bytes, 0))).collect();
+        let accesses: Vec<Arc<Accesses>> = (0..RANKS).map(|_| Arc::default()).collect();
+        let kept = ranks(&accesses, false, |rank, engine, registered| {
+            let mut team = team(rank as u32);
+            for shape in &calls {
+                assert_eq!(team.verdict(shape), None);
+                team.make_room(Some(&mut *registered));
+                assert!(engine.plan(registered, &team.of_leaders(shape)).unwrap());
+                team.judge(shape, None);
+            }
+            let known = calls.iter().filter(|shape| team.verdict(shape).is_some());
+            known.map(|shape| registered.bytes(&team.of_leaders(shape)) != (0, 0)).collect::<Vec<_>>()
+        });
+        for has_plan in kept {
+            assert_eq!(has_plan, vec![true; half as usize + 1]);
         }
     }
 }

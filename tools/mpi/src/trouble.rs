@@ -11,8 +11,6 @@ use crate::mpi;
 pub(crate) enum Trouble {
     Card(Error),
     Mpi(Code),
-    /// What the cards do not do.
-    Refused(&'static str),
     /// The card has failed in an earlier call.
     Earlier(String),
     /// That of the rank whose card this rank uses.
@@ -37,7 +35,6 @@ impl Trouble {
         match self {
             Trouble::Card(error) => with_causes(error),
             Trouble::Mpi(code) => mpi::text(*code),
-            Trouble::Refused(why) => (*why).to_owned(),
             Trouble::Earlier(cause) => format!("the card has failed before: {cause}"),
             Trouble::OfLeader(rank) => format!("the card of rank {rank} of the communicator has failed"),
         }

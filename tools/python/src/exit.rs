@@ -68,6 +68,14 @@ pub(crate) fn drop_in_python<T>(py: Python<'_>, value: T) {
     drop(value);
 }
 
+/// Called in a child that Python code has forked: of the threads it has only the one that forked.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    INSIDE.store(usize::from(DEPTH.get() > 0), Ordering::SeqCst);
+    // The interpreter ends here, too, if the thread that ends it has forked.
+    IS_ENDING.store(ENDS_IT.get(), Ordering::SeqCst);
+}
+
 /// Has the other threads stop before the next call of Python code, and waits for those that are in one.
 #[pyfunction]
 pub(crate) fn at_exit(py: Python<'_>) {

@@ -20,6 +20,7 @@ mod _fpga {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
     use pyo3::sync::PyOnceLock;
+    use pyo3::types::IntoPyDict;
 
     #[pymodule_export]
     use crate::card::{Card, Status};
@@ -51,6 +52,9 @@ mod _fpga {
         }
         let at_exit = wrap_pyfunction!(crate::exit::at_exit, module)?;
         py.import("atexit")?.call_method1("register", (at_exit,))?;
+        let after_fork = wrap_pyfunction!(crate::exit::after_fork, module)?;
+        let hooks = [("after_in_child", after_fork)].into_py_dict(py)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
         Ok(())
     }
 }

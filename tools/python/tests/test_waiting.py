@@ -59,11 +59,14 @@ def test_other_threads_run_while_something_is_let_go(what: str) -> None:
     counting = threading.Thread(target=count)
     counting.start()
     if what == "cards":
-        # With the operation goes the last that has them.
-        del cards
+        # Their close alone is measured: the operation has ended before.
+        held.clear()
     before = steps
-    # The stopped card has its time to stop.
-    held.clear()
+    # The stopped card has its time to stop, each time.
+    if what == "cards":
+        del cards
+    else:
+        held.clear()
     after = steps
     is_going = False
     counting.join()
@@ -170,6 +173,107 @@ with fpga.open(sys.argv[1]) as cards:
 
 def test_ctrl_c_ends_a_wait_for_a_card_that_stopped() -> None:
     assert interrupt(STUCK, STOPPED) == "0: over 1\n"
+
+
+FORKED = """
+import atexit, os, resource, sys, threading
+
+def switches():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+def after():
+    if is_child:
+        print(switches() - before, flush=True)
+
+def first():
+    global before
+    before = switches()
+
+# Functions that were registered last are called first: the package's is between these.
+atexit.register(after)
+import fpga
+atexit.register(first)
+
+cards = fpga.open("mock:optweb:4")
+parent, is_child = os.getpid(), False
+entered, is_over = threading.Event(), threading.Event()
+
+class Stays:
+    def __index__(self):
+        entered.set()
+        is_over.wait()
+        return 0
+
+class Forks:
+    def __index__(self):
+        fork()
+        return 0
+
+def fork():
+    global is_child
+    child = os.fork()
+    is_child = child == 0
+    if child:
+        is_over.set()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+inside = threading.Thread(target=lambda: cards[Stays()], daemon=True)
+inside.start()
+entered.wait()
+if sys.argv[1] == "outside":
+    fork()
+else:
+    try:
+        cards[Forks()]
+    except fpga.Error:
+        assert is_child
+"""
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+def test_a_forked_child_waits_at_its_exit_for_no_thread_of_its_parent(where: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    # A wait looks each millisecond whether the threads are out, for a second.
+    assert int(done.stdout) < 300
+
+
+FORKED_AT_THE_END = """
+import atexit, os, signal, threading
+ending, is_done = threading.Event(), threading.Event()
+
+# Called after the package's function, with which the interpreter of the parent ends.
+@atexit.register
+def wait():
+    ending.set()
+    is_done.wait()
+
+import fpga
+cards = fpga.open("mock:optweb:4")
+
+def fork():
+    ending.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            cards.zeros(4)
+        except fpga.Error:
+            os._exit(3)
+        finally:
+            os._exit(4)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    is_done.set()
+
+threading.Thread(target=fork, daemon=True).start()
+"""
+
+
+def test_a_child_that_is_forked_while_its_parent_ends_goes_on() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_AT_THE_END]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
 def test_a_forked_child_gets_an_exception() -> None:

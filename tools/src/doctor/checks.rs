@@ -10,7 +10,8 @@ use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI}
 use super::finding::{Finding, Fix, SEQUENCER};
 use super::iommu;
 use crate::known::{self, Sequencer};
-use crate::{functions, list, size};
+use crate::meeting::sockets::{self, Behind};
+use crate::{functions, size};
 
 /// Locked memory that a card needs for rings and staging buffers, in bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -27,13 +28,14 @@ pub(super) fn socket(path: &Path) -> Finding {
         fix: Fix::User(format!("fpgactl mock serve --socket-dir {}", path.parent().unwrap_or(path).display())),
     };
     match path.metadata() {
-        Ok(found) if found.file_type().is_socket() && list::is_left_over(path) => {
-            bad("no process listens".into(), "the server was killed, and has left its socket: start the server")
-        }
-        Ok(found) if found.file_type().is_socket() => {
-            Finding::Good("a socket; the server is identified when the card is opened".into())
-        }
-        Ok(_) => bad("not a socket".into(), "the selector names the wrong file"),
+        Ok(found) if !found.file_type().is_socket() => bad("not a socket".into(), "the selector names the wrong file"),
+        Ok(_) => match sockets::behind(path) {
+            Behind::Server => Finding::Good("a socket; the server is identified when the card is opened".into()),
+            Behind::Nobody => {
+                bad("no process listens".into(), "the server was killed, and has left its socket: start the server")
+            }
+            Behind::Datagrams => bad("a datagram socket".into(), "the selector names the wrong file"),
+        },
         Err(error) => {
             bad(error.to_string(), "no server has created the socket, or this user may not read the directory")
         }

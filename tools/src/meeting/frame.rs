@@ -2,6 +2,8 @@
 //!
 //! Bytes come from outside: a length is checked before anything is kept, and a content that is not exactly one of a frame is invalid.
 
+use cmdseq::asm::is_harmful;
+
 /// First bytes of a greeting, and the version of what follows.
 const MAGIC: [u8; 8] = *b"fpgameet";
 /// Version of the frames.
@@ -152,9 +154,9 @@ impl Content<'_> {
         Some(data.to_vec())
     }
 
-    /// Texts reach terminals: control characters, which could change one, are replaced.
+    /// Texts reach terminals: what could harm one is replaced.
     fn text(&mut self) -> Option<String> {
-        Some(String::from_utf8(self.data(TEXT_MAX)?).ok()?.replace(char::is_control, "\u{fffd}"))
+        Some(std::str::from_utf8(&self.data(TEXT_MAX)?).ok()?.replace(is_harmful, "\u{fffd}"))
     }
 
     fn frame(&mut self) -> Option<Frame> {

@@ -7,6 +7,7 @@ mod frame;
 mod hub;
 mod link;
 pub(crate) mod part;
+pub(crate) mod sockets;
 mod spoke;
 mod stream;
 

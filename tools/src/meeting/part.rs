@@ -33,7 +33,7 @@ pub(crate) enum MeetError {
         #[source]
         source: io::Error,
     },
-    #[error("rank 0 did not listen at {address} within {waited:.1?}")]
+    #[error("rank 0 was not met at {address} within {waited:.1?}")]
     Connect {
         address: Address,
         waited: Duration,

@@ -41,12 +41,16 @@ impl Spoke {
     pub(super) fn meet(part: &Part) -> Result<Spoke, MeetError> {
         let began = Instant::now();
         loop {
-            match Spoke::connect(part, began) {
-                Err(MeetError::Connect { source, .. }) if began.elapsed() < part.timeout && may_come(source.kind()) => {
-                    log::debug!("rank 0 cannot be met yet: {source}");
-                }
-                outcome => return outcome,
+            let source = match Spoke::connect(part, began)? {
+                Ok(spoke) => return Ok(spoke),
+                Err(source) => source,
+            };
+            let waited = began.elapsed();
+            if waited >= part.timeout || !may_come(source.kind()) {
+                let waited = waited.min(part.timeout);
+                return Err(MeetError::Connect { address: part.address.clone(), waited, source });
             }
+            log::debug!("rank 0 cannot be met yet: {source}");
             if part.stop.load(Ordering::Relaxed) {
                 return Err(MeetError::Interrupted);
             }
@@ -54,16 +58,13 @@ impl Spoke {
         }
     }
 
-    /// Connects, and waits until all ranks have come.
-    ///
-    /// # Errors
-    /// [`MeetError::Connect`] if a later attempt may succeed.
-    fn connect(part: &Part, began: Instant) -> Result<Spoke, MeetError> {
-        let failed = |source: io::Error| {
-            let waited = began.elapsed().min(part.timeout);
-            MeetError::Connect { address: part.address.clone(), waited, source }
+    /// Connects, and waits until all ranks have come. Returns an error inside if there is no connection, or it is lost: a later
+    /// attempt may succeed.
+    fn connect(part: &Part, began: Instant) -> Result<io::Result<Spoke>, MeetError> {
+        let stream = match Stream::connect(&part.address) {
+            Ok(stream) => stream,
+            Err(error) => return Ok(Err(error)),
         };
-        let stream = Stream::connect(&part.address).map_err(failed)?;
         let mut link = Link::new(stream, longest(part.of));
         let program = env!("CARGO_PKG_VERSION").to_owned();
         link.send(&Frame::Hello { version: VERSION, program, rank: part.rank, of: part.of });
@@ -73,14 +74,14 @@ impl Spoke {
         let patience = part.timeout.saturating_add(LATER);
         loop {
             match spoke.link.next() {
-                Ok(Some(Frame::Welcome)) => return Ok(spoke),
+                Ok(Some(Frame::Welcome)) => return Ok(Ok(spoke)),
                 // Who is refused may be of a larger job.
                 Ok(Some(Frame::End(end))) if end.rank < of || end.kind == EndKind::Refused => {
                     return Err(meet_error(end));
                 }
                 Ok(Some(_)) => return Err(meet_error(out_of_order())),
                 // Too many strangers came to rank 0, or it ends and another may come.
-                Err((EndKind::Gone, why)) => return Err(failed(io::Error::new(ErrorKind::ConnectionReset, why))),
+                Err((EndKind::Gone, why)) => return Ok(Err(io::Error::new(ErrorKind::ConnectionReset, why))),
                 Err((kind, why)) => return Err(meet_error(End { rank: 0, kind, why })),
                 Ok(None) => {}
             }

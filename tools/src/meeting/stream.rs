@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::meeting::address::Address;
+use crate::meeting::sockets::{self, Behind};
 
 /// A connection.
 #[derive(Debug)]
@@ -153,5 +154,5 @@ impl Drop for Listener {
 /// Whether nobody listens at the socket at `path` any more.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    is_socket && sockets::behind(path) == Behind::Nobody
 }

@@ -1,11 +1,11 @@
 //! Meetings of threads, and what strangers may send.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use fpga_driver::{Peers, PeersError};
@@ -180,16 +180,50 @@ fn silent_strangers_keep_no_rank_out() {
     });
 }
 
+/// Listens where ranks meet. Nothing waits there.
+fn listen(directory: &TempDir) -> UnixListener {
+    let listener = UnixListener::bind(directory.path().join("meet")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
+}
+
+/// Accepts whoever has connected, if anybody has.
+fn accepted(listener: &UnixListener) -> Option<UnixStream> {
+    match listener.accept() {
+        Ok((stream, _)) => {
+            stream.set_nonblocking(false).unwrap();
+            Some(stream)
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+            None
+        }
+    }
+}
+
+/// Accepts the next connection of a rank.
+fn accept<T>(listener: &UnixListener, rank: &ScopedJoinHandle<'_, T>) -> UnixStream {
+    let began = Instant::now();
+    loop {
+        if let Some(stream) = accepted(listener) {
+            return stream;
+        }
+        assert!(!rank.is_finished(), "the rank has ended, and does not connect");
+        assert!(began.elapsed() < PATIENCE, "the rank does not connect");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What rank 1 of 2 has of a rank 0 that drops `lost` connections, and sends `frame` on the next.
 fn met_by(lost: usize, frame: &Frame) -> Result<(), MeetError> {
     let directory = tempfile::tempdir().unwrap();
-    let listener = UnixListener::bind(directory.path().join("meet")).unwrap();
+    let listener = listen(&directory);
     thread::scope(|scope| {
         let rank_1 = scope.spawn(|| meet(&part(&directory, 1, 2)).map(drop));
         for _ in 0..lost {
-            drop(listener.accept().unwrap());
+            drop(accept(&listener, &rank_1));
         }
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = accept(&listener, &rank_1);
         let mut hello = greeting(1, 2);
         stream.read_exact(&mut hello).unwrap();
         assert_eq!(hello, greeting(1, 2));
@@ -201,6 +235,23 @@ fn met_by(lost: usize, frame: &Frame) -> Result<(), MeetError> {
 #[test]
 fn a_rank_that_is_dropped_before_all_have_come_connects_again() {
     met_by(3, &Frame::Welcome).unwrap();
+}
+
+/// Somebody listens, and drops the rank each time.
+#[test]
+fn a_rank_that_is_dropped_until_the_time_is_over_was_not_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = listen(&directory);
+    thread::scope(|scope| {
+        let part = Part { timeout: Duration::from_millis(200), ..part(&directory, 1, 2) };
+        let expected = format!("rank 0 was not met at {} within 200.0ms", part.address);
+        let rank_1 = scope.spawn(move || meet(&part).map(drop));
+        while !rank_1.is_finished() {
+            drop(accepted(&listener));
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(rank_1.join().unwrap().unwrap_err().to_string(), expected);
+    });
 }
 
 #[test]
@@ -276,6 +327,10 @@ fn a_rank_of_another_job_or_version_is_refused_by_name() {
             ),
         ),
         (
+            vec![hello(VERSION, "9\u{202e}9", 2, 3)],
+            &format!("rank 2: it is fpgactl 9\u{fffd}9, and rank 0 is fpgactl {own}"),
+        ),
+        (
             vec![hello(VERSION + 1, own, 2, 3)],
             "rank 2: its meeting protocol is of version 2, and that of rank 0 of version 1",
         ),
@@ -297,9 +352,13 @@ fn who_never_comes_is_named() {
     drop(UnixListener::bind(directory.path().join("meet")).unwrap());
     assert!(matches!(meet(&alone(0)).unwrap_err(), MeetError::Missing { .. }));
     // One at which somebody listens is.
-    let _listener = UnixListener::bind(directory.path().join("meet")).unwrap();
+    let listener = listen(&directory);
     assert!(matches!(meet(&alone(0)).unwrap_err(), MeetError::Listen { .. }));
+    assert!(accepted(&listener).is_none(), "who listens there is connected to");
 }
+
+/// Texts that reach the other side as they are.
+const HARMLESS: &str = r"[^\pC\p{Zl}\p{Zp}]{0,20}";
 
 fn any_frame() -> impl Strategy<Value = Frame> {
     let kind = prop_oneof![
@@ -309,7 +368,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         Just(EndKind::Malformed)
     ];
     prop_oneof![
-        (any::<[u32; 3]>(), r"\PC{0,20}").prop_map(|([version, rank, of], program)| Frame::Hello {
+        (any::<[u32; 3]>(), HARMLESS).prop_map(|([version, rank, of], program)| Frame::Hello {
             version,
             program,
             rank,
@@ -319,7 +378,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (any::<u64>(), any::<Vec<u8>>()).prop_map(|(count, data)| Frame::Data { count, data }),
         (0_u64..3, any::<Vec<Vec<u8>>>()).prop_map(|(count, data)| Frame::All { count, data }),
         (0_u32..4, 0_u64..3).prop_map(|(rank, count)| Frame::Raised { rank, count }),
-        (any::<u32>(), kind, r"\PC{0,20}").prop_map(|(rank, kind, why)| Frame::End(End { rank, kind, why })),
+        (any::<u32>(), kind, HARMLESS).prop_map(|(rank, kind, why)| Frame::End(End { rank, kind, why })),
     ]
 }
 
@@ -364,7 +423,7 @@ proptest! {
         let mut rest = &bytes[..];
         while let Ok(Some((frame, length))) = Frame::decode(rest, GREETING_MAX) {
             prop_assert!(length <= GREETING_MAX + 4);
-            // A control character was replaced.
+            // What could harm a terminal was replaced.
             if !text(&frame).contains('\u{fffd}') {
                 prop_assert_eq!(frame.encode(), &rest[..length]);
             }

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Top) -> Result<()> {
     // No signal ends the command while the terminal is changed.
-    let interrupt = Interrupt::listen_on_terminal()?;
+    let interrupt = Interrupt::listen_until_ended()?;
     let mut readings = Readings::new(cli)?;
     let interval = Duration::from_secs_f64(arguments.interval);
     if arguments.once || !std::io::stdout().is_terminal() {

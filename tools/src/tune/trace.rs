@@ -31,6 +31,7 @@ pub(super) fn read(path: &Path) -> Result<(Torus3, Vec<Message>)> {
         }
         let refuse = |why: &str| Failure::refused(format!("{}:{number}: {why}", path.display()));
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > LINE_MAX {
             return Err(refuse(&format!("a line has at most {LINE_MAX} bytes")));
         }
@@ -105,7 +106,10 @@ mod tests {
             assert_eq!(parse(text).unwrap_err(), message, "{text:?}");
         }
         let (longest, longer) = ("#".repeat(LINE_MAX), "#".repeat(LINE_MAX + 1));
-        assert_eq!(parse(&format!("torus 2x1x1\n{longest}\n0 0 1 1\n")).unwrap().1.len(), 1);
+        for end in ["\n", "\r\n"] {
+            let (_, messages) = parse(&format!("torus 2x1x1{end}{longest}{end}0 0 1 1{end}")).unwrap();
+            assert_eq!(messages.len(), 1, "{end:?}");
+        }
         for end in ["", "\n", "\r\n", &longest] {
             let message = "trace:2: a line has at most 200 bytes";
             assert_eq!(parse(&format!("torus 2x1x1\n{longer}{end}")).unwrap_err(), message, "{end:?}");

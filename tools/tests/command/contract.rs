@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -334,6 +334,22 @@ fn a_socket_is_held_and_left_over_by_whatever_path_it_was_bound() {
     let (code, found) = socket();
     assert_eq!((code, &found["ok"], &found["found"]), (Some(1), &false.into(), &"no process listens".into()));
     assert_eq!(found["mend"], format!("fpgactl mock serve --socket-dir {}", folder.display()));
+}
+
+/// A process listens there, but no server of cards.
+#[test]
+fn a_datagram_socket_is_the_wrong_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let _datagrams = UnixDatagram::bind(&path).unwrap();
+    let card = format!("vfio-user:{}", path.display());
+    let output = command(&["doctor", "--json", "--cards", &card]).env("FPGACTL_SYSFS_ROOT", "/").output().unwrap();
+    let printed = crate::parsed(&output.stdout);
+    let found = printed["checks"].as_array().unwrap().iter().find(|check| check["id"] == "socket").unwrap();
+    assert_eq!((output.status.code(), &found["ok"]), (Some(1), &false.into()), "{found}");
+    assert_eq!(found["found"], "a datagram socket");
+    assert_eq!(found["cause"], "the selector names the wrong file");
+    assert_eq!(error(&["list", "--cards", &card]), (4, format!("fpgactl: {}: a datagram socket\n", path.display())));
 }
 
 /// What `list` prints selects the same cards.

@@ -314,4 +314,10 @@ fn a_stored_program_names_no_host_memory() {
     refused(&["lint", &text]);
     std::fs::write(&text, "ranks 2\nnop\n\n\ncopy source host 1 << 46, destination 0, bytes 64\nbarrier\n").unwrap();
     refused(&["run", &text, "--allow-raw-host", "--cards", "mock:optweb:2", "--persistent"]);
+    // Errors of other instructions do not hide it, nor cards whose sequencer reaches no host memory.
+    let unmatched = "if rank == 0\nsend peer 1, source x, bytes 64\nend";
+    std::fs::write(&text, format!("{buffers}nop\ncopy source h, destination x, bytes 64\n{unmatched}\n")).unwrap();
+    for cards in ["mock:optweb:2", "mock:alveo-xdma:2"] {
+        refused(&["run", &text, "--cards", cards, "--persistent"]);
+    }
 }

@@ -1,12 +1,13 @@
 //! Ctrl-C, SIGTERM and SIGHUP: every command ends with exit code 130, says so, and leaves nothing behind.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
@@ -57,8 +58,12 @@ impl Signalled {
         Self::spawn(command, stats)
     }
 
-    fn spawn(mut command: Command, stats: &Path) -> Self {
-        command.env("FPGACTL_STATS_DIR", stats).stdout(Stdio::piped()).stderr(Stdio::piped());
+    fn spawn(command: Command, stats: &Path) -> Self {
+        Self::spawn_to(Stdio::piped(), command, stats)
+    }
+
+    fn spawn_to(stdout: impl Into<Stdio>, mut command: Command, stats: &Path) -> Self {
+        command.env("FPGACTL_STATS_DIR", stats).stdout(stdout).stderr(Stdio::piped());
         let started = Signalled(command.spawn().unwrap());
         until("it handles signals", || started.caught() & CAUGHT == CAUGHT);
         started
@@ -194,6 +199,59 @@ fn a_command_that_waits_for_a_reader_ends() {
         waiting.ends(signal);
     }
     assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+/// A pipe that is full of empty lines.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    // To the last byte, though less than a page fits between.
+    while nix::unistd::write(&writer, b"\n").is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    (reader, writer)
+}
+
+/// Nobody reads what the server prints.
+#[test]
+fn a_server_that_waits_for_a_reader_ends_and_removes_its_sockets() {
+    let stats = tempfile::tempdir().unwrap();
+    for (signal, format) in [(Signal::SIGINT, None), (Signal::SIGTERM, Some("--json"))] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut serve =
+            command(&["mock", "serve", "mock:optweb:2", "--socket-dir", directory.path().to_str().unwrap()]);
+        serve.args(format);
+        let (_reader, stdout) = full_pipe();
+        let serving = Signalled::spawn_to(stdout, serve, stats.path());
+        until("it makes its sockets", || names(directory.path()).len() == 2);
+        thread::sleep(MOMENT);
+        let output = serving.send(signal);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{error}");
+        assert!(error.contains("interrupted; the sockets are removed"), "{error}");
+        assert_eq!(names(directory.path()), [""; 0]);
+    }
+}
+
+/// It reads when the server has waited for a while, and gets more than a pipe takes at once.
+#[test]
+fn a_server_tells_a_late_reader_all_its_sockets() {
+    let stats = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    // 64 paths of at least 64 bytes.
+    let folder = directory.path().join("s".repeat(48));
+    let serve = command(&["mock", "serve", "mock:optweb:64", "--socket-dir", folder.to_str().unwrap()]);
+    let (reader, stdout) = full_pipe();
+    let serving = Signalled::spawn_to(stdout, serve, stats.path());
+    until("it makes its sockets", || folder.exists() && names(&folder).len() == 64);
+    thread::sleep(MOMENT);
+    let mut lines = BufReader::new(reader).lines().map(Result::unwrap).filter(|line| !line.is_empty());
+    for node in 0..64 {
+        assert_eq!(lines.next().unwrap(), format!("vfio-user:{}/{node}.sock", folder.display()));
+    }
+    assert!(lines.next().unwrap().starts_with("serving until interrupted"));
+    let output = serving.send(Signal::SIGINT);
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(names(&folder), [""; 0]);
 }
 
 /// As of `timeout`, which signals a process and its group.

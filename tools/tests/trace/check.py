@@ -1,6 +1,7 @@
 """Opens traces with Perfetto's trace processor and asks it, in SQL, what must be in them. tools/tests/trace/run calls it."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +26,20 @@ def fpgactl(*words, code=0):
     done = subprocess.run([FPGACTL, *words], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{words}: {done.returncode}: {done.stderr}"
     return done.stdout
+
+
+@contextlib.contextmanager
+def served(fabric, folder):
+    """Serves the cards of a fabric on sockets in a folder; gives the selector of these."""
+    folder.mkdir()
+    words = [FPGACTL, "mock", "serve", fabric, "--socket-dir", str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            if not any(line.startswith("serving") for line in iter(server.stdout.readline, "")):
+                raise AssertionError("the server has ended")
+            yield f"vfio-user:{folder}"
+        finally:
+            server.kill()
 
 
 class Opened:
@@ -159,18 +174,9 @@ def a_sweep():
 
 
 def cards_of_a_server():
-    path, sockets = FOLDER / "served", FOLDER / "sockets"
-    sockets.mkdir()
-    server = subprocess.Popen(
-        [FPGACTL, "mock", "serve", "mock:optweb:2", "--socket-dir", str(sockets)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        while not server.stdout.readline().startswith("serving"):
-            pass
-        fpgactl("coll", "allgather", "--cards", f"vfio-user:{sockets}", "--bytes", "4KiB", "--trace", str(path))
-    finally:
-        server.kill()
-        server.wait()
+    path = FOLDER / "served"
+    with served("mock:optweb:2", FOLDER / "sockets") as cards:
+        fpgactl("coll", "allgather", "--cards", cards, "--bytes", "4KiB", "--trace", str(path))
     with Opened(path) as trace:
         trace.is_sound()
         assert trace.counts()["allgather"] == 2 and "transfer" not in trace.counts()
@@ -180,22 +186,12 @@ def cards_of_a_server():
 
 
 def files_of_ranks_are_one_when_concatenated():
-    ranks, sockets = 3, FOLDER / "job"
-    sockets.mkdir()
-    path, meet = FOLDER / "ranks.pftrace", f"unix:{FOLDER / 'meet'}"
-    server = subprocess.Popen(
-        [FPGACTL, "mock", "serve", f"mock:optweb:{ranks}", "--socket-dir", str(sockets)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        while not server.stdout.readline().startswith("serving"):
-            pass
-        words = ["coll", "allgather", "--cards", f"vfio-user:{sockets}", "--bytes", "4KiB", "--trace", str(path)]
+    ranks, path, meet = 3, FOLDER / "ranks.pftrace", f"unix:{FOLDER / 'meet'}"
+    with served(f"mock:optweb:{ranks}", FOLDER / "job") as cards:
+        words = ["coll", "allgather", "--cards", cards, "--bytes", "4KiB", "--trace", str(path)]
         with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
             job = ["--of", str(ranks), "--meet", meet, "--timeout", "120"]
             list(pool.map(lambda rank: fpgactl(*words, "--rank", str(rank), *job), range(ranks)))
-    finally:
-        server.kill()
-        server.wait()
     spans = """select p.name as of, t.name as on_track, s.name as name, s.ts as ts, s.dur as dur from slice s
                join track t on s.track_id = t.id join track p on p.id = t.parent_id"""
     files, apart = [FOLDER / f"ranks-{rank}.pftrace" for rank in range(ranks)], []

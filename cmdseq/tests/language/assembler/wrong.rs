@@ -251,6 +251,18 @@ fn nothing_takes_for_ever() {
     let fan = [("a.seq", "include \"b.seq\"\ninclude \"b.seq\""), ("b.seq", "include \"c.seq\""), ("c.seq", "")];
     let errors = assemble_with(&fan, "include \"a.seq\"", &options).unwrap_err().to_string();
     assert!(errors.contains("2 levels") || errors.contains("3 files"), "{errors}");
+    // Blocks that never end are neither kept nor searched: 65 of them count.
+    let options = Options { ranks: Some(2), limits: Limits { errors: 100, ..Limits::default() }, ..Options::default() };
+    for line in ["a:\n", "buffer b = card size 1\n"] {
+        let text = "if rank\n".repeat(200_000) + &line.repeat(200_000);
+        assert_short(line, || {
+            let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
+            assert_eq!((errors.errors.len(), errors.more, errors.is_partial), (65, 0, false));
+            assert!(errors.errors[..64].iter().all(|one| one.message == "`if` without `end`"), "{errors}");
+            let deep = &errors.errors[64];
+            assert_eq!((deep.line, deep.message.as_str()), (65, "blocks nested too deeply: at most 64 levels"));
+        });
+    }
 }
 
 #[test]
@@ -337,12 +349,16 @@ fn looking_for_warnings_is_linear() {
 
 #[test]
 fn blocks_nested_too_deeply_are_one_error() {
-    let inner = "if rank\nfor i in 0 .. 2\nnop\nend\nelse if ranks\nnop\nelse\nrepeat 2\nnop\nend\nend\n";
-    let text = format!("{}{inner}{}", "if rank\n".repeat(64), "end\n".repeat(64));
-    let options = Options { ranks: Some(2), ..Options::default() };
-    let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
-    let found: Vec<_> = errors.errors.iter().map(|error| (error.line, error.message.as_str())).collect();
-    assert_eq!(found, [(65, "blocks nested too deeply: at most 64 levels")]);
+    for inner in [
+        "if rank\nfor i in 0 .. 2\nnop\nend\nelse if ranks\nnop\nelse\nrepeat 2\nnop\nend\nend\n",
+        "for i in 0 .. 2\nif rank\nrepeat 2\nnop\nend\nelse if ranks\nnop\nelse\nnop\nend\nend\nelse\nnop\n",
+    ] {
+        let text = format!("{}{inner}{}", "if rank\n".repeat(64), "end\n".repeat(64));
+        let options = Options { ranks: Some(2), ..Options::default() };
+        let errors = assemble_with(&[], &text, &options).map(drop).unwrap_err();
+        let found: Vec<_> = errors.errors.iter().map(|error| (error.line, error.message.as_str())).collect();
+        assert_eq!(found, [(65, "blocks nested too deeply: at most 64 levels")], "{inner}");
+    }
 }
 
 /// No text is deep enough to overflow the stack.

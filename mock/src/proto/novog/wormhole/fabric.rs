@@ -479,7 +479,7 @@ impl<'a, T: Traffic> Fabric<'a, T> {
                 return None;
             }
             if now >= self.limit {
-                self.failure = Some(WormholeError::Late { cycles: now, packets: self.alive });
+                self.failure = Some(WormholeError::Late { cycle: now, packets: self.alive });
                 return None;
             }
             return Some(Cycle::from(now + 1));

@@ -60,10 +60,10 @@ pub enum WormholeError {
     #[error("{0}")]
     Deadlock(Deadlock),
     /// The run took too long.
-    #[error("{packets} packets are under way after {cycles} cycles")]
+    #[error("{packets} packets are still under way in cycle {cycle}")]
     Late {
-        /// Cycles.
-        cycles: u64,
+        /// The cycle.
+        cycle: u64,
         /// Packets that did not arrive.
         packets: usize,
     },
