@@ -91,6 +91,7 @@ mod request;
 pub mod routing;
 pub mod switch;
 pub mod table;
+pub mod text;
 mod topology;
 pub mod verify;
 

@@ -9,6 +9,7 @@ use cmdseq::Reason;
 use cmdseq::Refusal;
 use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
+use cmdseq::text::printable;
 use fpga_driver::{PeerFailure, PeersError};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -460,11 +461,6 @@ impl From<fpga_driver::readings::Error> for Failure {
             _ => Failure::chain(Exit::Failed, &error),
         }
     }
-}
-
-/// Returns a text of others as it is shown: characters that would steer the terminal, ends of lines among them, are replaced.
-pub(crate) fn printable(text: &str) -> String {
-    text.replace(cmdseq::asm::is_harmful, "\u{fffd}")
 }
 
 /// Returns an error and its causes as one line.

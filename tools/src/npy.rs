@@ -173,22 +173,28 @@ pub(crate) fn path_of_rank(path: &Path, rank: u32, is_one_of_several: bool) -> P
     if !is_one_of_several {
         return path.into();
     }
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let name = match path.extension() {
-        Some(extension) => format!("{stem}-{rank}.{}", extension.to_string_lossy()),
-        None => format!("{stem}-{rank}"),
-    };
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!("-{rank}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
     path.with_file_name(name)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
     fn files_of_several_ranks_have_the_rank_in_their_names() {
         assert_eq!(path_of_rank(Path::new("a/out.npy"), 3, true), Path::new("a/out-3.npy"));
         assert_eq!(path_of_rank(Path::new("out"), 0, true), Path::new("out-0"));
+        let bytes = |name: &'static [u8]| Path::new(OsStr::from_bytes(name));
+        assert_eq!(path_of_rank(bytes(b"o\xff.n\xfe"), 1, true), bytes(b"o\xff-1.n\xfe"));
         assert_eq!(path_of_rank(Path::new("out.npy"), 3, false), Path::new("out.npy"));
     }
 

@@ -9,9 +9,14 @@ use crate::exit::{Exit, Failure, Result};
 
 /// Prints one JSON object.
 pub(crate) fn json(object: &impl Serialize) -> Result<()> {
+    write(json_text(object)?.as_bytes())
+}
+
+/// Formats one JSON object, as [`json`] prints it.
+pub(crate) fn json_text(object: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(object)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
-    write((text + "\n").as_bytes())
+    Ok(text + "\n")
 }
 
 /// Formats one JSON object as a line, for NDJSON.

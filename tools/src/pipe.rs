@@ -166,6 +166,7 @@ fn copy_out(reader: &mut PipeReader, waits: Waits<'_>) -> Result<()> {
     let mut buffer = vec![0; PIPE_BUF];
     let mut stdout = io::stdout().lock();
     loop {
+        waits.check()?;
         let mut bytes = 0;
         let mut read = || {
             bytes = reader.read(&mut buffer)?;
@@ -194,7 +195,9 @@ fn until_done(waits: Waits<'_>, step: &mut dyn FnMut() -> std::result::Result<bo
             Err(PipeError::TimedOut { what, gone, .. }) => {
                 waits.check()?;
                 let waited = start.elapsed();
-                if waits.limit.is_some_and(|limit| waited >= limit) {
+                // What came before the other end was gone needs only this card.
+                let limit = gone.map(|_| HERE).into_iter().chain(waits.limit).min();
+                if limit.is_some_and(|limit| waited >= limit) {
                     return Err(PipeError::TimedOut { what, waited, gone }.into());
                 }
             }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use cmdseq::text::printable;
 use fpga_driver::{Card, Cluster, Peers, PeersError};
 use fpga_select::Selector;
 
 use crate::cards::{self, Cards};
 use crate::cli::{Cli, Processes};
-use crate::exit::{Exit, Failure, Result, printable};
+use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::meeting::meet;
 use crate::meeting::part::Part;

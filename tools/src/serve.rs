@@ -187,13 +187,11 @@ fn prepare(directory: &Path) -> Result<()> {
 fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf], check: &Check<'_>) -> Result<()> {
     let sockets: Vec<String> = sockets.iter().map(|path| format!("vfio-user:{}", path.display())).collect();
     let text = if cli.json {
-        let printed = Printed { schema: "fpgactl.mock-serve/1", selector, sockets };
-        let unwritten = |error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}"));
-        serde_json::to_string_pretty(&printed).map_err(unwritten)?
+        output::json_text(&Printed { schema: "fpgactl.mock-serve/1", selector, sockets })?
     } else {
-        sockets.join("\n") + "\nserving until interrupted; select cards with --cards, separated by commas"
+        sockets.join("\n") + "\nserving until interrupted; select cards with --cards, separated by commas\n"
     };
-    write_unless(check, (text + "\n").as_bytes())
+    write_unless(check, text.as_bytes())
 }
 
 /// Writes to stdout as [`output::write`] does, but ends if `check` fails while nobody reads.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::is_harmful;
+
 /// A place in a source, by the number of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(super) struct Span {
@@ -70,15 +72,6 @@ impl fmt::Display for Diagnostic {
         writeln!(f, "{number} | {shown}")?;
         write!(f, "{:margin$} | {indent}{carets}", "")
     }
-}
-
-/// Whether a character would steer a terminal, or break or reorder a line, rather than be shown: control characters, separators of
-/// lines and paragraphs, and marks of the direction of text. Tabs and ends of lines are control characters too: a caller who
-/// prints them excepts them.
-pub fn is_harmful(letter: char) -> bool {
-    let is_mark =
-        matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    letter.is_control() || is_mark
 }
 
 /// Replaces what is harmful; a tab stays.
@@ -250,15 +243,6 @@ mod tests {
         assert_eq!((away("abcd", "cdab"), away("abcdef", "cdefab")), (None, None));
         assert_eq!(nearest("sorce", ["source", "bytes"].into_iter()), Some("source"));
         assert_eq!(nearest("x", ["y"].into_iter()), None);
-    }
-
-    #[test]
-    fn what_steers_a_terminal_is_harmful() {
-        let ranges = ['\0'..='\u{1f}', '\u{7f}'..='\u{9f}', '\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}'];
-        let ranges = ranges.into_iter().chain(['\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}']);
-        let expected: Vec<char> = ranges.flatten().collect();
-        let found: Vec<char> = ('\0'..=char::MAX).filter(|letter| is_harmful(*letter)).collect();
-        assert_eq!(found, expected);
     }
 
     #[test]

@@ -43,7 +43,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 pub use crate::instruction::Side;
-pub use diagnostic::{Diagnostic, Errors, is_harmful};
+pub use diagnostic::{Diagnostic, Errors};
 pub use disassemble::disassemble;
 pub use file::{FileError, MAGIC, decode, encode};
 pub use include::Sources;

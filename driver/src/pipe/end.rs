@@ -175,6 +175,12 @@ impl End {
         self.reach(Instruction::put_signal(WRITER, nothing, nothing, 0, GREETING, 1))
     }
 
+    /// Finds out whether the reader that has answered is still there. It waits for no such signal any more.
+    pub(super) fn confirm(&self) -> Instruction {
+        let nothing = Operand::card(0);
+        self.reach(Instruction::put_signal(READER, nothing, nothing, 0, GREETING, 1))
+    }
+
     /// Gives the writer's card slots.
     pub(super) fn give_back(&self, slots: u32) -> Instruction {
         let nothing = Operand::card(0);
@@ -196,18 +202,26 @@ impl End {
         }
     }
 
+    /// As [`run_to_peer`](Self::run_to_peer), again until it is known whether the put has come, or the time is up.
+    pub(super) fn reach_until(&mut self, put: Instruction, deadline: Deadline) -> Result<Reached, Error> {
+        loop {
+            let reached = self.run_to_peer([put.into()])?;
+            if reached != Reached::Unknown || deadline.left().is_zero() {
+                return Ok(reached);
+            }
+            std::thread::sleep(AGAIN.min(deadline.left()));
+        }
+    }
+
     /// Waits until the signal [`GREETING`] of the other end has come, and returns whether it has. One that comes later is kept.
     pub(super) fn await_greeting(&mut self, deadline: Deadline) -> Result<bool, Error> {
         let token = self.card.queue_mut().submit(Instruction::wait_signal(GREETING, 1))?;
-        let completion = match self.card.queue_mut().wait_until(&token, deadline)? {
-            Some(completion) => completion,
-            None => {
-                self.card.abort()?;
-                let after = Deadline::after(self.card.timeout());
-                let ended = self.card.queue_mut().wait_until(&token, after)?;
-                ended.ok_or_else(|| self.card.queue().timeout("the end of a wait".into(), after.waited()))?
-            }
-        };
+        let mut ended = self.card.queue_mut().wait_until(&token, deadline)?;
+        if ended.is_none() {
+            self.card.abort()?;
+            ended = self.card.queue_mut().test(&token)?;
+        }
+        let Some(completion) = ended else { unreachable!("an abort ends all that was submitted") };
         if completion.status == Status::Aborted {
             return Ok(false);
         }

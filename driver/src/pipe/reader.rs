@@ -11,10 +11,13 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{AGAIN, End, Pipe, Reached, SIGNAL};
+use crate::pipe::end::{End, Pipe, Reached, SIGNAL};
 use crate::pipe::error::PipeError;
 use crate::pipe::slot::{self, HEADER, Message, SLOT, SLOTS, index};
 use crate::queue::check;
+
+/// How long a reader that closes tries to tell the writer while the link is down.
+const LAST: Duration = Duration::from_secs(1);
 
 /// The end of a pipe that reads. It has the card to itself.
 ///
@@ -41,7 +44,8 @@ impl PipeReader {
     /// most `timeout`, which is also that of later calls.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if `card` is not the reader's or the pipe does not fit; [`PipeError::NoPeer`]; the card's.
+    /// [`Error::BadArgument`] if `card` is not the reader's or the pipe does not fit; [`PipeError::NoPeer`]; [`PipeError::Greeting`] of a
+    /// writer of another version; the card's.
     pub fn open(card: Card, pipe: Pipe, timeout: Duration) -> Result<Self, PipeError> {
         if card.node() != pipe.reader {
             return Err(Error::argument("card of the reader", card.node(), format!("node {}", pipe.reader)).into());
@@ -50,19 +54,24 @@ impl PipeReader {
         let rights = Rights::WRITE.union(Rights::SIGNAL);
         let mut end = End::open(card, pipe, rights, pipe.key)?;
         loop {
-            let no_peer = || PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() };
-            if !end.await_greeting(deadline)? {
-                return Err(no_peer());
+            let mut reached = Reached::Unknown;
+            if end.await_greeting(deadline)? {
+                end.close_window()?;
+                let key = greeted(&mut end)?;
+                end.open_window(rights, key)?;
+                reached = end.reach_until(end.answer(), deadline)?;
             }
-            end.close_window()?;
-            let key = greeted(&mut end)?;
-            end.open_window(rights, key)?;
-            if answer(&mut end, deadline)?.ok_or_else(no_peer)? {
-                break;
+            match reached {
+                Reached::Window => break,
+                // It is gone. The next one may have greeted already.
+                Reached::NoWindow => {
+                    end.close_window()?;
+                    end.open_window(rights, pipe.key)?;
+                }
+                Reached::Unknown => {
+                    return Err(PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() });
+                }
             }
-            // It is gone. The next one may have greeted already.
-            end.close_window()?;
-            end.open_window(rights, pipe.key)?;
         }
         let (awaited, given_back) = (VecDeque::with_capacity(SLOTS), VecDeque::with_capacity(SLOTS));
         let mut reader =
@@ -114,7 +123,7 @@ impl PipeReader {
         end.card.abort()?;
         // A writer that waits for slots finds the window closed, once it has some. One that is gone needs none.
         end.close_window()?;
-        end.run_to_peer([end.give_back(SLOTS as u32).into()])?;
+        end.reach_until(end.give_back(SLOTS as u32), Deadline::after(LAST))?;
         end.free()?;
         Ok(end.card)
     }
@@ -138,6 +147,7 @@ impl PipeReader {
         let node = self.end.card.node();
         for token in tokens {
             let Some(completion) = self.end.card.queue_mut().wait_until(token, deadline)? else {
+                self.note_refusals()?;
                 let gone = self.gone;
                 return Err(PipeError::TimedOut { what: "data of the writer", waited: deadline.waited(), gone });
             };
@@ -175,18 +185,6 @@ fn greeted(end: &mut End) -> Result<u32, PipeError> {
     let mut greeting = [0; HEADER];
     end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
     slot::greeted(&greeting)
-}
-
-/// Tells the writer that it was heard, as often as it takes, and returns whether its end is open; `None` if the link is down all the time.
-fn answer(end: &mut End, deadline: Deadline) -> Result<Option<bool>, Error> {
-    loop {
-        match end.run_to_peer([end.answer().into()])? {
-            Reached::Window => return Ok(Some(true)),
-            Reached::NoWindow => return Ok(Some(false)),
-            Reached::Unknown if deadline.left().is_zero() => return Ok(None),
-            Reached::Unknown => std::thread::sleep(AGAIN.min(deadline.left())),
-        }
-    }
 }
 
 impl io::Read for PipeReader {

@@ -49,20 +49,8 @@ impl PipeWriter {
         }
         let deadline = Deadline::after(timeout);
         let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe)?)?;
-        // Whether a reader may have been told the key: then an answer may come at any time.
-        let mut is_told = false;
-        loop {
-            is_told |= greet(&mut end)? != Reached::NoWindow;
-            let most = if is_told { ANSWER } else { AGAIN }.min(deadline.left());
-            if is_told && end.await_greeting(Deadline::after(most))? {
-                break;
-            }
-            if deadline.left().is_zero() {
-                return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
-            }
-            if !is_told {
-                std::thread::sleep(most);
-            }
+        if !meet(&mut end, deadline)? {
+            return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
         }
         Ok(PipeWriter {
             end,
@@ -256,6 +244,41 @@ impl PipeWriter {
         }
         PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
     }
+}
+
+/// Greets until a reader answers, and returns whether one does in time.
+fn meet(end: &mut End, deadline: Deadline) -> Result<bool, Error> {
+    // Whether a reader may have been told the key: then an answer may come at any time.
+    let mut is_told = false;
+    loop {
+        is_told |= greet(end)? != Reached::NoWindow;
+        let left = deadline.left();
+        let is_answered = match (is_told, left.is_zero()) {
+            (true, false) => end.await_greeting(Deadline::after(ANSWER.min(left)))?,
+            (true, true) => was_answered(end)?,
+            (false, _) => false,
+        };
+        // The reader that has answered may be gone, and another may wait.
+        if is_answered && end.reach_until(end.confirm(), deadline)? == Reached::Window {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+        if !is_told {
+            std::thread::sleep(AGAIN.min(left));
+        }
+    }
+}
+
+/// Looks for an answer for the last time: one that comes later finds no window, so that its reader does not take the pipe for open.
+fn was_answered(end: &mut End) -> Result<bool, Error> {
+    end.close_window()?;
+    let is_answered = end.await_greeting(Deadline::after(ANSWER))?;
+    if is_answered {
+        end.open_window(Rights::SIGNAL, end.key)?;
+    }
+    Ok(is_answered)
 }
 
 /// Tells the reader the key of the windows.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 use std::{fmt, io};
 
-use cmdseq::asm::is_harmful;
+use cmdseq::text::printable;
 use cmdseq::{Completion, Status};
 use fpga_hal::memory::PublishedWords;
 
@@ -127,7 +127,7 @@ fn code(state: State) -> u64 {
 
 /// Puts as much of `text` into `words` as fits, in whole characters. Those that readers refuse are replaced.
 pub(super) fn put_text(words: &mut [u64], text: &str) {
-    let text = text.replace(is_harmful, "\u{fffd}");
+    let text = printable(text);
     let mut end = text.len().min(words.len() * 8);
     while !text.is_char_boundary(end) {
         end -= 1;

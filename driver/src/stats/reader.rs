@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use cmdseq::asm::is_harmful;
+use cmdseq::text::{self, is_harmful};
 use fpga_hal::memory::read_words;
 
 use super::sensed::{self, SensedValue};
@@ -194,7 +194,7 @@ fn text(words: &[u64]) -> Option<String> {
 
 /// Returns a path as it is shown. Anybody may have chosen the name of a file.
 fn printable(path: &Path) -> String {
-    path.to_string_lossy().replace(is_harmful, "\u{fffd}")
+    text::printable(&path.to_string_lossy())
 }
 
 /// Returns the process id in the name of a file of published counters; `None` if it is no such name. A process and a number have one

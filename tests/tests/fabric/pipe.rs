@@ -268,10 +268,16 @@ fn the_other_end_has_to_come_in_time() {
 /// Of a writer that vanishes the reader gets what had come, and no end of the file.
 #[test]
 fn a_writer_that_vanishes_does_not_end_the_file() {
+    // More than the 16 slots of the reader's host: some are given back when the writer is gone, or only the last.
+    for times in [17, 20] {
+        vanish(times);
+    }
+}
+
+fn vanish(times: usize) {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let (mut writer, mut reader) = open(&fabric, Pipe::new(0, 1));
-    // More than the slots of the reader's host: some are given back when the writer is gone.
-    let (message, times) = ([7; 100], 20);
+    let message = [7; 100];
     for _ in 0..times {
         writer.write_all(&message).unwrap();
     }
@@ -284,8 +290,10 @@ fn a_writer_that_vanishes_does_not_end_the_file() {
         assert_eq!(reader.read(&mut came).unwrap(), message.len());
     }
     reader.set_timeout(SHORT);
-    let error = reader.read(&mut came).unwrap_err();
-    assert!(matches!(error, PipeError::TimedOut { gone: Some(Status::BadWindow), .. }), "{error}");
+    until("the card of the writer to refuse", || match reader.read(&mut came).unwrap_err() {
+        PipeError::TimedOut { gone, .. } => gone == Some(Status::BadWindow),
+        other => panic!("{other}"),
+    });
     let mut card = reader.close().unwrap();
     card.run([Instruction::nop()], LONG).unwrap();
 }
@@ -435,9 +443,9 @@ proptest! {
     #[test]
     fn ends_meet_over_a_link_that_flaps(
         when in prop_oneof![
-            // The greeting while it is copied and sent, and the answer.
-            (0u32..2, prop::sample::select(vec![0u64, 32, 64]))
-                .prop_map(|(node, bytes)| When::Moved(Moved { node, tag: None, transfer: 0, bytes })),
+            // The greeting while it is copied and sent.
+            prop::sample::select(vec![0u64, 32, 64])
+                .prop_map(|bytes| When::Moved(Moved { node: 0, tag: None, transfer: 0, bytes })),
             (1u64..10_000_000).prop_map(When::After),
         ],
         down_ps in 1u64..3_000_000,
@@ -469,6 +477,49 @@ proptest! {
             Err(error) => prop_assert!(error.to_string().contains("link"), "{}", error),
         }
     }
+}
+
+/// Whatever of the opening a loss of the link hits, the greeting, its answer, or what says that they came, the ends meet.
+#[test]
+fn ends_meet_whenever_the_link_is_lost() {
+    const STEP: u64 = 100_000;
+    for at in 1..=100 {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        fabric.plant(Fault::Flap { a: 0, b: 1, when: When::After(at * STEP), down_ps: STEP, count: 1 });
+        drop(open(&fabric, Pipe::new(0, 1)));
+    }
+}
+
+/// A writer that does not wait for long enough may be met, or else takes no reader with it.
+#[test]
+fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+            let mut came = String::new();
+            reader.read_to_string(&mut came).expect("data");
+            came
+        });
+        let mut met = None;
+        let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
+        until("a reader", || match PipeWriter::open(card(&fabric, 0), pipe, limits.next().unwrap()) {
+            Ok(writer) => {
+                met = Some(writer);
+                true
+            }
+            Err(error) => {
+                assert!(matches!(error, PipeError::NoPeer { node: 1, .. }), "{error}");
+                false
+            }
+        });
+        let mut writer = met.unwrap();
+        writer.set_timeout(LONG);
+        writer.write_all(b"hello").unwrap();
+        writer.close().unwrap();
+        assert_eq!(reading.join().expect("no panic"), "hello");
+    });
 }
 
 /// A reader that does not wait for long enough may be met, or else takes no writer with it.

@@ -2,7 +2,7 @@
 //!
 //! Bytes come from outside: a length is checked before anything is kept, and a content that is not exactly one of a frame is invalid.
 
-use cmdseq::asm::is_harmful;
+use cmdseq::text::printable;
 
 /// First bytes of a greeting, and the version of what follows.
 const MAGIC: [u8; 8] = *b"fpgameet";
@@ -156,7 +156,7 @@ impl Content<'_> {
 
     /// Texts reach terminals: what could harm one is replaced.
     fn text(&mut self) -> Option<String> {
-        Some(std::str::from_utf8(&self.data(TEXT_MAX)?).ok()?.replace(is_harmful, "\u{fffd}"))
+        Some(printable(std::str::from_utf8(&self.data(TEXT_MAX)?).ok()?))
     }
 
     fn frame(&mut self) -> Option<Frame> {
