@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::left_over;
 
 /// Interval at which loops check for a signal.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// What a signal does to a command that may have begun to write destinations.
 const UNDEFINED: &str = "interrupted; destinations are undefined";
 /// What it does to one that writes none.

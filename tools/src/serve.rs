@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
@@ -20,12 +19,9 @@ use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::{self, Interrupt};
+use crate::interrupt::{self, Interrupt, PAUSE};
 use crate::output;
 use crate::served_command::{self, Forwarded};
-
-/// Longest wait for a reader between two checks for a signal.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// Name of a socket, and the function behind it.
 type Named = (String, Arc<dyn Endpoint>);
@@ -200,7 +196,7 @@ fn write_unless(check: &Check<'_>, bytes: &[u8]) -> Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
         check()?;
-        if !interrupt::is_ready(&stdout, PollFlags::POLLOUT, SLICE).map_err(|error| output::failed(&error))? {
+        if !interrupt::is_ready(&stdout, PollFlags::POLLOUT, PAUSE).map_err(|error| output::failed(&error))? {
             continue;
         }
         // A pipe that is ready has room for so many bytes: the write does not wait.
@@ -219,7 +215,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use cmdseq::{Instruction, Operand, Status};
     use fpga_driver::{Card, Error};

@@ -54,23 +54,21 @@ impl PipeReader {
         let rights = Rights::WRITE.union(Rights::SIGNAL);
         let mut end = End::open(card, pipe, rights, pipe.key)?;
         loop {
-            let mut reached = Reached::Unknown;
-            if end.await_greeting(deadline)? {
-                end.close_window()?;
-                let key = greeted(&mut end)?;
-                end.open_window(rights, key)?;
-                reached = end.reach_until(end.answer(), deadline)?;
+            let no_peer = || PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() };
+            if !end.await_greeting(deadline)? {
+                return Err(no_peer());
             }
-            match reached {
+            end.close_window()?;
+            let key = greeted(&mut end)?;
+            end.open_window(rights, key)?;
+            match end.reach_until(end.answer(), deadline)? {
                 Reached::Window => break,
                 // It is gone. The next one may have greeted already.
                 Reached::NoWindow => {
                     end.close_window()?;
                     end.open_window(rights, pipe.key)?;
                 }
-                Reached::Unknown => {
-                    return Err(PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() });
-                }
+                Reached::Unknown => return Err(no_peer()),
             }
         }
         let (awaited, given_back) = (VecDeque::with_capacity(SLOTS), VecDeque::with_capacity(SLOTS));

@@ -18,8 +18,8 @@ use crate::sigbus::{self, Watch};
 /// A mapped file of words, of which this process is the only writer. Dropping it removes the file.
 ///
 /// A store is one aligned store of 64 bits, little-endian, so a reader sees no part of one. Words are not ordered among each
-/// other. The file must be in a file system without a disk, such as `/dev/shm`. Its mode lets only its owner truncate it: then
-/// the process goes on, and later words may reach nobody: creating the first installs a handler of SIGBUS for the process, as
+/// other. The file must be in a file system without a disk, such as `/dev/shm`. Its mode lets only its owner truncate it. Then
+/// the process goes on, and later words may reach nobody. For this, the first file installs a handler of SIGBUS, as
 /// [`handle_sigbus`](crate::vfio::Options::handle_sigbus) does.
 #[derive(Debug)]
 pub struct PublishedWords {
@@ -33,7 +33,8 @@ pub struct PublishedWords {
 
 impl PublishedWords {
     /// Creates the file at `path` with the words `initial`. It appears under its name when they are written. Its mode is 0644
-    /// without the bits of the process's umask. If 512 mappings are watched already, it is not: a warning says so.
+    /// without the bits of the process's umask. If the process watches 512 mappings already, this one is not watched, and if the
+    /// file is truncated, SIGBUS ends the process: a warning says so.
     ///
     /// # Errors
     /// Those of the file system; also if `path` with the suffix `.part` exists.

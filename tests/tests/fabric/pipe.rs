@@ -490,6 +490,21 @@ fn ends_meet_whenever_the_link_is_lost() {
     }
 }
 
+/// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`.
+fn in_a_hurry<End>(peer: u32, mut open: impl FnMut(Duration) -> Result<End, PipeError>) -> End {
+    let mut met = None;
+    let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
+    until("the other end", || {
+        match open(limits.next().unwrap()) {
+            Ok(end) => met = Some(end),
+            Err(PipeError::NoPeer { node, .. }) => assert_eq!(node, peer),
+            Err(other) => panic!("{other}"),
+        }
+        met.is_some()
+    });
+    met.unwrap()
+}
+
 /// A writer that does not wait for long enough may be met, or else takes no reader with it.
 #[test]
 fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
@@ -502,19 +517,7 @@ fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
             reader.read_to_string(&mut came).expect("data");
             came
         });
-        let mut met = None;
-        let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
-        until("a reader", || match PipeWriter::open(card(&fabric, 0), pipe, limits.next().unwrap()) {
-            Ok(writer) => {
-                met = Some(writer);
-                true
-            }
-            Err(error) => {
-                assert!(matches!(error, PipeError::NoPeer { node: 1, .. }), "{error}");
-                false
-            }
-        });
-        let mut writer = met.unwrap();
+        let mut writer = in_a_hurry(1, |limit| PipeWriter::open(card(&fabric, 0), pipe, limit));
         writer.set_timeout(LONG);
         writer.write_all(b"hello").unwrap();
         writer.close().unwrap();
@@ -533,19 +536,7 @@ fn a_reader_in_a_hurry_keeps_no_writer_out() {
             writer.write_all(b"hello").unwrap();
             writer.close().unwrap();
         });
-        let mut met = None;
-        let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
-        until("a writer", || match PipeReader::open(card(&fabric, 1), pipe, limits.next().unwrap()) {
-            Ok(reader) => {
-                met = Some(reader);
-                true
-            }
-            Err(error) => {
-                assert!(matches!(error, PipeError::NoPeer { node: 0, .. }), "{error}");
-                false
-            }
-        });
-        let mut reader = met.unwrap();
+        let mut reader = in_a_hurry(0, |limit| PipeReader::open(card(&fabric, 1), pipe, limit));
         reader.set_timeout(LONG);
         let mut came = String::new();
         reader.read_to_string(&mut came).unwrap();
