@@ -171,23 +171,18 @@ impl End {
 
     /// Tells the writer that its greeting has come.
     pub(super) fn answer(&self) -> Instruction {
-        self.signal(WRITER, GREETING, 1)
-    }
-
-    /// Finds out whether the reader that has answered is still there. It waits for no such signal any more.
-    pub(super) fn confirm(&self) -> Instruction {
-        self.signal(READER, GREETING, 1)
+        self.signal_writer(GREETING, 1)
     }
 
     /// Gives the writer's card slots.
     pub(super) fn give_back(&self, slots: u32) -> Instruction {
-        self.signal(WRITER, SIGNAL, slots)
+        self.signal_writer(SIGNAL, slots)
     }
 
-    /// Adds `value` to a signal of the other end, and writes nothing.
-    fn signal(&self, peer: u16, signal: u16, value: u32) -> Instruction {
+    /// Adds `value` to a signal of the writer's card, and writes nothing.
+    fn signal_writer(&self, signal: u16, value: u32) -> Instruction {
         let nothing = Operand::card(0);
-        self.reach(Instruction::put_signal(peer, nothing, nothing, 0, signal, value))
+        self.reach(Instruction::put_signal(WRITER, nothing, nothing, 0, signal, value))
     }
 
     fn reach(&self, put: Instruction) -> Instruction {

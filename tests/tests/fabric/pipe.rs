@@ -79,6 +79,25 @@ proptest! {
     }
 }
 
+/// It is gone before the writer looks for its answer, or soon after.
+#[test]
+fn a_reader_that_closes_at_once_breaks_the_pipe() {
+    for _ in 0..20 {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        let pipe = Pipe::new(0, 1);
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+                io::copy(&mut io::repeat(7), &mut writer).unwrap_err()
+            });
+            let there = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader").close().unwrap();
+            let error = writing.join().expect("no panic");
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+            drop(there);
+        });
+    }
+}
+
 #[test]
 fn a_closed_reader_breaks_the_pipe() {
     for is_full in [false, true] {
