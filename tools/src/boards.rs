@@ -1,6 +1,6 @@
 //! Board files: those that a user adds, and what `info` shows of the one that is used.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use fpga_driver::board::{self, Board};
@@ -8,7 +8,7 @@ use fpga_hal::Function;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::Cli;
+use crate::cli::{BOARD_DIRECTORY, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::{ineffective, input_file, output};
 
@@ -43,7 +43,7 @@ pub(crate) fn read(cli: &Cli) -> Result<()> {
         return Ok(());
     }
     let named = cli.board.as_deref().map(named).transpose()?;
-    let others = in_directory(&cli.board_dir)?;
+    let others = in_directory(&cli.board_dir, cli.board_dir == Path::new(BOARD_DIRECTORY))?;
     if named.is_none() && others.is_empty() {
         return Ok(());
     }
@@ -63,11 +63,11 @@ fn named(name: &str) -> Result<Board> {
     })
 }
 
-/// Reads the board files in a directory, by name; none if there is no such directory.
-fn in_directory(directory: &Path) -> Result<Vec<Board>> {
+/// Reads the board files in a directory, by name; none if there is no such directory, which is an error unless it `may_be_missing`.
+fn in_directory(directory: &Path, may_be_missing: bool) -> Result<Vec<Board>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if may_be_missing && error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(Failure::file(directory, &error)),
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>();
@@ -82,7 +82,7 @@ fn parse(path: &Path) -> Result<Board> {
     let mut text = String::new();
     match file.take(Board::BYTES_MAX as u64 + 1).read_to_string(&mut text) {
         Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
             return Err(Failure::refused(format!("{}: no text in UTF-8", path.display())));
         }
         Err(error) => return Err(Failure::file(path, &error)),

@@ -42,14 +42,21 @@ pub(crate) struct Cards {
     pub(crate) fabric: Option<Fabric>,
 }
 
+/// Returns the selector of `--cards`, or of the environment.
+pub(crate) fn given(cli: &Cli) -> Result<Option<&str>> {
+    let Some(cards) = &cli.cards else { return Ok(None) };
+    let no_text = || format!("invalid selector {cards:?} in --cards or FPGACTL_CARDS: selectors are UTF-8");
+    cards.to_str().map(Some).ok_or_else(|| Failure::usage(no_text()))
+}
+
 /// Returns the selector of `--cards`, else the default mock cards.
 ///
 /// # Errors
 /// A card is bound to VFIO and `--cards` is missing. The user could mistake results of mock cards for results of real
 /// cards.
 pub(crate) fn selector(cli: &Cli) -> Result<String> {
-    if let Some(selector) = &cli.cards {
-        return Ok(selector.clone());
+    if let Some(selector) = given(cli)? {
+        return Ok(selector.to_owned());
     }
     let sysfs = functions::sysfs(cli);
     let functions = sysfs.functions_where(known::is_bound_card)?.functions;

@@ -12,10 +12,11 @@ mod time;
 mod tune;
 mod watching;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Arg, ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand, value_parser};
 use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
 
@@ -56,7 +57,7 @@ pub(crate) struct Cli {
     /// Cards to use, such as vfio:0000:3b:00.0 or mock:optweb:8 (docs/cli.md)
     /// [default: mock:optweb:4 if no card is bound to vfio-pci]
     #[arg(long, global = true, value_name = "SELECTOR", env = "FPGACTL_CARDS", hide_env_values = true)]
-    pub(crate) cards: Option<String>,
+    pub(crate) cards: Option<OsString>,
 
     /// Read /sys, /proc and /dev below this directory, for tests
     #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_SYSFS_ROOT", default_value = "/", hide = true)]
@@ -78,7 +79,7 @@ pub(crate) struct Cli {
         global = true,
         value_name = "DIR",
         env = "FPGACTL_BOARDS",
-        default_value = "/etc/fpga/boards.d",
+        default_value = BOARD_DIRECTORY,
         hide = true
     )]
     pub(crate) board_dir: PathBuf,
@@ -87,12 +88,14 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Default directory of board files, which need not exist.
+pub(crate) const BOARD_DIRECTORY: &str = "/etc/fpga/boards.d";
 /// The default cards of commands for Novo-G#.
 const ON_NOVO_G: &str = "Without --cards and without a bound card, it uses mock:novo-g:4x4x4.";
 
 /// In place of the global option, for the help of commands that refuse it.
 fn no_cards() -> Arg {
-    Arg::new("cards").long("cards").value_name("SELECTOR").hide(true)
+    Arg::new("cards").long("cards").value_name("SELECTOR").value_parser(value_parser!(OsString)).hide(true)
 }
 
 /// As [`no_cards`], for --json.

@@ -167,7 +167,6 @@ struct Work<'a> {
     source: Source,
     element: Element,
     execution: Execution,
-    partial: Option<String>,
     path: Option<&'a Path>,
 }
 
@@ -183,7 +182,7 @@ impl<'a> Work<'a> {
             false => Source::Files(request::assign(&request, inputs, arguments.operation.terms.dtype)?),
         };
         collective::check_repeat(&plan, arguments.repeat)?;
-        let partial = collective::check_group(&plan.request.group, cards)?;
+        collective::check_group(&plan.request.group, cards)?;
         let execution = execution(arguments, &plan, cards.capabilities().clock_khz)?;
         let path = arguments.output.as_deref();
         let own = collective::held_ranks_with_output(&plan, cards);
@@ -193,7 +192,7 @@ impl<'a> Work<'a> {
         if cards.kind == Kind::Mock {
             host_memory::check_mock(&plan)?;
         }
-        Ok(Work { plan, source, element, execution, partial, path })
+        Ok(Work { plan, source, element, execution, path })
     }
 
     /// Returns the report, and the paths of the files that all ranks have written.
@@ -237,8 +236,7 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     Ok(Execution {
         start_delay_cycles,
         repeat: arguments.repeat,
-        // Barriers hold each other apart.
-        apart: plan.request.collective != Collective::Barrier,
+        apart: collective::needs_barriers_between(plan),
         timeout: Duration::from_secs_f64(arguments.timeout),
         ..Execution::default()
     })
@@ -338,7 +336,7 @@ fn printed<'a>(
         repeat: arguments.repeat,
         is_together: arguments.start_delay.iter().all(|us| *us == 0.0),
         extrapolated: cards.capabilities().extrapolated,
-        notes: plan.notes.iter().cloned().chain(work.partial.clone()).collect(),
+        notes: collective::notes(plan, cards),
         outputs,
         trace: None,
     }

@@ -1,6 +1,7 @@
 //! Parts of running a collective that `coll` and `bench coll` share: writes the input, reads and checks the output.
 
-use cmdseq::plan::{Collective, FoldOrder, Plan};
+use cmdseq::Operation;
+use cmdseq::plan::{Collective, FoldOrder, Plan, Program};
 use fpga_driver::{Release, Report};
 use indicatif::ProgressBar;
 
@@ -130,16 +131,32 @@ pub(crate) fn check_repeat(plan: &Plan, repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric. Returns a note for
-/// a partial group.
-pub(crate) fn check_group(group: &[u32], cards: &Cards) -> Result<Option<String>> {
+/// Refuses a group of one card in a larger fabric: the result would show nothing about the fabric.
+pub(crate) fn check_group(group: &[u32], cards: &Cards) -> Result<()> {
     let (nodes, selector) = (cards.capabilities().nodes, &cards.selector);
-    match group.len() as u32 {
-        1 if nodes > 1 => Err(Failure::refused(format!(
-            "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
-             separate several cards by commas"
-        ))),
-        ranks if ranks < nodes => Ok(Some(format!("{ranks} of the fabric's {nodes} cards take part"))),
-        _ => Ok(None),
+    if group.len() != 1 || nodes == 1 {
+        return Ok(());
     }
+    Err(Failure::refused(format!(
+        "a collective needs at least 2 cards: --cards {selector} and --group select 1 card of a fabric of {nodes}; \
+         separate several cards by commas"
+    )))
+}
+
+/// Returns the notes on a plan, and on its group if that is a part of the fabric.
+pub(crate) fn notes(plan: &Plan, cards: &Cards) -> Vec<String> {
+    let (ranks, nodes) = (plan.request.ranks(), cards.capabilities().nodes);
+    let partial = (ranks < nodes).then(|| {
+        let take = if ranks == 1 { "takes" } else { "take" };
+        format!("{ranks} of the fabric's {nodes} cards {take} part")
+    });
+    plan.notes.iter().cloned().chain(partial).collect()
+}
+
+/// Whether only barriers before each repetition keep it apart from the one before. All ranks leave a barrier instruction together,
+/// and so begin the next one together; they leave a tree of messages one after the other.
+pub(crate) fn needs_barriers_between(plan: &Plan) -> bool {
+    let ends_otherwise =
+        |program: &Program| program.instructions.last().is_some_and(|last| last.operation != Operation::Barrier);
+    plan.request.collective != Collective::Barrier || plan.set.programs.iter().any(ends_otherwise)
 }

@@ -40,19 +40,20 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// Returns the failure with exit code `code`, of those that another process may have.
-    pub(crate) fn of_code(code: u8) -> Option<Exit> {
+    /// Returns the failure of a number, which is `exit as u8`. Ranks tell each other numbers: two failures have the same exit code.
+    pub(crate) fn of_number(number: u8) -> Option<Exit> {
         let all = [
             Exit::Failed,
             Exit::Usage,
             Exit::Verification,
             Exit::NoCard,
+            Exit::NoFile,
             Exit::Timeout,
             Exit::Gone,
             Exit::Refused,
             Exit::Interrupted,
         ];
-        all.into_iter().find(|exit| exit.code() == code)
+        all.into_iter().find(|exit| *exit as u8 == number)
     }
 
     /// Returns the exit code.
@@ -205,6 +206,13 @@ impl Failure {
         self
     }
 
+    /// Replaces what would steer a terminal in the message.
+    pub(crate) fn printable(mut self) -> Self {
+        let lines: Vec<String> = self.message.split('\n').map(printable).collect();
+        self.message = lines.join("\n");
+        self
+    }
+
     /// Returns the kind of failure.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -245,7 +253,7 @@ impl Failure {
         failure
     }
 
-    /// Prints the error on stderr, as text or JSON, and returns the exit code.
+    /// Prints the error on stderr, as text or JSON, and returns the exit code. Waits for whoever reads stderr.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         // If stderr is closed, the exit code still reports the failure.
         let _ = std::io::stderr().write_all(self.printed(as_json).as_bytes());
@@ -295,6 +303,7 @@ impl From<fpga_select::Error> for Failure {
     fn from(error: fpga_select::Error) -> Self {
         use fpga_select::Error::{NotMock, Open, Syntax};
         let exit = match error {
+            _ if error.is_out_of_resources() => Exit::Failed,
             Syntax { .. } | NotMock { .. } => Exit::Usage,
             Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
             Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Exit::Timeout,

@@ -75,7 +75,8 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
     if collective.has_counts() {
         expect.bytes = expect.counts.iter().copied().max().unwrap_or(0);
     }
-    if expect.bytes == 0 && collective != Collective::Barrier {
+    // Of a barrier and of counts, a given one was refused. 0 is a size.
+    if !keys.contains(&"bytes") && !collective.has_counts() && collective != Collective::Barrier {
         return Err(format!("{collective} needs bytes=SIZE, the message size as in `coll --bytes`"));
     }
     Ok(expect)
@@ -84,9 +85,11 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Expect, String> {
 /// Refuses a key without effect, as the command line of `coll` does.
 fn check_effect(collective: Collective, key: &str) -> std::result::Result<(), String> {
     let why = match key {
+        "bytes" | "dtype" | "input" | "output" if collective == Collective::Barrier => "moves no data",
+        "bytes" if collective.has_counts() => "has blocks of several sizes; use counts=",
         "root" if !collective.has_root() => "has no root",
         "peer" if !matches!(collective, Collective::Send | Collective::Recv) => "has no peer; send and recv have one",
-        "op" | "order" if !collective.reduces() => "is not a reduction",
+        "op" | "order" | "dtype" if !collective.reduces() => "is not a reduction",
         _ => return Ok(()),
     };
     Err(format!("{key}= has no effect: {collective} {why}"))
@@ -207,7 +210,9 @@ mod tests {
         let expect = parse("allreduce,bytes=4KiB,op=max,dtype=i32,input=a,order=rank").unwrap();
         assert_eq!(expect.combine, Some(Combine::new(Reduction::Max, Element::I32)));
         assert_eq!((expect.bytes, expect.input.as_str(), expect.output.as_str()), (4096, "a", "output"));
-        assert_eq!(parse("barrier").unwrap().bytes, 0);
+        for empty in ["barrier", "broadcast,bytes=0", "scatterv,counts=0/0"] {
+            assert_eq!(parse(empty).unwrap().bytes, 0, "{empty}");
+        }
         for (wrong, part) in [
             ("allreduces,bytes=1", "allreduces"),
             ("allgather", "needs bytes=SIZE"),
@@ -219,8 +224,15 @@ mod tests {
             ("broadcast,bytes=1,peer=1", "peer= has no effect: broadcast has no peer"),
             ("allgather,bytes=1,op=max", "op= has no effect: allgather is not a reduction"),
             ("allgather,bytes=1,order=rank", "order= has no effect: allgather is not a reduction"),
+            ("allgather,bytes=1,dtype=i8", "dtype= has no effect: allgather is not a reduction"),
             ("allgather,bytes=1,counts=1/2", "has no counts"),
-            ("allgatherv,bytes=4", "needs counts"),
+            ("allgatherv", "needs counts"),
+            ("allgatherv,counts=1/2,bytes=99", "bytes= has no effect: allgatherv has blocks of several sizes"),
+            ("barrier,counts=1/2", "has no counts"),
+            ("barrier,bytes=99", "bytes= has no effect: barrier moves no data"),
+            ("barrier,dtype=i8", "dtype= has no effect: barrier moves no data"),
+            ("barrier,input=x", "input= has no effect: barrier moves no data"),
+            ("barrier,output=x", "output= has no effect: barrier moves no data"),
         ] {
             let error = parse(wrong).unwrap_err();
             assert!(error.contains(part), "{error}");

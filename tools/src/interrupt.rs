@@ -3,6 +3,7 @@
 //! sockets ignore the second.
 
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -57,6 +58,8 @@ pub(crate) fn leave_to_command() {
 /// Handles signals from now on, on a thread: a handler could neither remove files nor say why the command ends.
 pub(crate) fn start(as_json: bool) -> Result<()> {
     let mut signals = Signals::new(&*ENDING).map_err(handler_error)?;
+    // A write beyond the limit of a file's size then fails, instead of ending the process.
+    flag::register(SIGXFSZ, Arc::default()).map_err(handler_error)?;
     let handle = move || {
         let mut has_hung_up = false;
         for signal in signals.forever() {
@@ -106,6 +109,16 @@ fn print(text: &str) {
         // If stderr is closed, the exit code still tells.
         let _ = nix::unistd::write(&stderr, text.as_bytes());
     }
+}
+
+/// Reports what ends the command, which has nothing left to put in order: nobody may read stderr, and a signal ends it at once.
+pub(crate) fn report(failure: &Failure, as_json: bool) -> ExitCode {
+    if failure.exit() == Exit::Interrupted {
+        print(&failure.printed(as_json));
+        return ExitCode::from(failure.exit().code());
+    }
+    *next() = Next::Ends(PLAIN);
+    failure.report(as_json)
 }
 
 /// Waits for at most `time` until `descriptor` is ready for one of `events`, or fails, and returns whether it is. A signal ends

@@ -1,8 +1,7 @@
 //! `fpgactl list`. Opens no card: opening resets the card.
 
-use std::fs;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fpga_hal::sysfs::{PciFunction, Sysfs};
 use fpga_select::{Kind, Selector};
@@ -13,8 +12,8 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::functions::{self, Owner, State};
 use crate::known::{self, Sequencer};
-use crate::meeting::sockets::{self, Behind};
-use crate::output;
+use crate::meeting::sockets::{self, Behind, Table};
+use crate::{cards, output};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -38,7 +37,7 @@ struct Card {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let selector = Selector::parse(cli.cards.as_deref().unwrap_or(fpga_select::DEFAULT))?;
+    let selector = Selector::parse(cards::given(cli)?.unwrap_or(fpga_select::DEFAULT))?;
     let mut cards = Vec::new();
     // Without a selector, list all cards.
     if cli.cards.is_none() {
@@ -52,9 +51,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     for address in selector.addresses() {
         cards.push(pci_card(&sysfs, &functions::find(&sysfs, address)?));
     }
-    let connected = connected_sockets(&sysfs);
+    let table = Table::read(sysfs.root());
     for socket in selector.sockets() {
-        cards.push(socket_card(socket, &connected)?);
+        cards.push(socket_card(socket, &table)?);
     }
     cards.extend(selector.mock_selectors().into_iter().map(mock_card));
     if cli.json {
@@ -84,40 +83,23 @@ fn mock_card(selector: String) -> Card {
     Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
 }
 
-/// Returns the paths of connected Unix sockets, as bound by their servers. Opens no socket.
-fn connected_sockets(sysfs: &Sysfs) -> Vec<PathBuf> {
-    let text = fs::read_to_string(sysfs.root().join("proc/net/unix")).unwrap_or_default();
-    let connected = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        // Columns: .. state of the socket (Linux `enum socket_state`), inode, path.
-        let state = words.nth(5)?;
-        let path = line.split_once(words.next()?)?.1.trim_start();
-        (state == CONNECTED && path.starts_with('/')).then(|| PathBuf::from(path))
-    });
-    connected.collect()
-}
-
-/// `SS_CONNECTED` of Linux `include/uapi/linux/net.h`, as `/proc/net/unix` prints it.
-const CONNECTED: &str = "03";
-
 /// Describes a card on a vfio-user socket.
-fn socket_card(socket: &Path, connected: &[PathBuf]) -> Result<Card> {
+fn socket_card(socket: &Path, table: &Table) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
     }
-    let whole = socket.canonicalize().map_err(named)?;
-    let is_held = connected.iter().any(|path| *path == whole || path.canonicalize().is_ok_and(|path| path == whole));
     let selector = format!("vfio-user:{}", socket.display());
     let state = match sockets::behind(socket) {
         Behind::Server => State::Free,
-        Behind::Nobody => State::Silent,
-        Behind::Datagrams => {
-            return Err(Failure::new(Exit::NoCard, format!("{}: a datagram socket", socket.display())));
+        Behind::Denied => State::Denied,
+        Behind::Deaf | Behind::Nobody => State::Silent,
+        Behind::OtherType => {
+            return Err(Failure::new(Exit::NoCard, format!("{}: not a stream socket", socket.display())));
         }
     };
     let mut card = card(selector, Kind::VfioUser, "socket", &state);
-    if is_held {
+    if table.has_client(socket) {
         // `/proc/net/unix` does not name the process.
         (card.state, card.shown) = ("held", "held".to_owned());
     }

@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     let started = interrupt::start(cli.json).and_then(|()| ineffective::check(&cli, &matches));
     match started.and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => doctor::with_fix(&cli, failure).report(cli.json),
+        Err(failure) => interrupt::report(&doctor::with_fix(&cli, failure), cli.json),
     }
 }
 

@@ -124,7 +124,11 @@ impl Input {
         if header.order() == Order::Fortran && header.shape().len() > 1 {
             return Err(refuse(FORTRAN.into()));
         }
-        let elements = header.shape().iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
+        let lengths = header.shape();
+        let elements = match lengths.contains(&0) {
+            true => Some(0),
+            false => lengths.iter().try_fold(1_u64, |product, length| product.checked_mul(*length)),
+        };
         let elements = elements.ok_or_else(|| refuse("the shape has more than 2^64 - 1 elements".into()))?;
         let data_at = reader.stream_position().map_err(|error| refuse(error.to_string()))?;
         let file = reader.into_inner();
@@ -196,6 +200,24 @@ mod tests {
         let bytes = |name: &'static [u8]| Path::new(OsStr::from_bytes(name));
         assert_eq!(path_of_rank(bytes(b"o\xff.n\xfe"), 1, true), bytes(b"o\xff-1.n\xfe"));
         assert_eq!(path_of_rank(Path::new("out.npy"), 3, false), Path::new("out.npy"));
+    }
+
+    #[test]
+    fn a_shape_may_be_larger_than_any_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("in.npy");
+        for (shape, expected) in [
+            ("4294967296, 4294967296, 2", "the shape has more than 2^64 - 1 elements"),
+            // 2^64 + 1, which wraps around to the one element of the file.
+            ("274177, 67280421310721", "the shape has more than 2^64 - 1 elements"),
+            ("4294967296, 4294967296, 0", "wrong file size: the header declares 0 elements of 1 B, the file holds 1 B"),
+        ] {
+            let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({shape}), }}\n");
+            let length = u16::try_from(text.len()).unwrap().to_le_bytes();
+            std::fs::write(&path, [b"\x93NUMPY\x01\x00", &length[..], text.as_bytes(), b"x"].concat()).unwrap();
+            let refused = Input::open(&path).unwrap_err();
+            assert!(refused.message().ends_with(expected), "{shape}: {}", refused.message());
+        }
     }
 
     #[test]

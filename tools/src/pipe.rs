@@ -1,11 +1,13 @@
 //! `fpgactl pipe`: copies stdin at the host of one card to stdout at the host of another, through the cards.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::fs::File;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cmdseq::text::printable;
 use fpga_driver::{Card, CardFunctions, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_select::Selector;
 use nix::errno::Errno;
@@ -19,6 +21,8 @@ use crate::sampler::Sampler;
 
 /// Longest wait between two checks for a signal.
 const SLICE: Duration = Duration::from_millis(100);
+/// Bytes that a pipe on stdout takes without waiting once it is ready: PIPE_BUF of pipe(7).
+const AT_ONCE: usize = 4096;
 /// How long an end that fails waits for the other before it tells it.
 const CLOSE: Duration = Duration::from_secs(1);
 /// Longest wait for what needs no other process: the other end in this one, and the reader's card.
@@ -50,7 +54,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));
     let _sampler = Sampler::start(&cards);
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
-        return Err(Failure::new(Exit::NoCard, format!("{} selects no card", selection.selector)));
+        return Err(Failure::new(Exit::NoCard, format!("{} selects no card", printable(&selection.selector))));
     };
     let (writer, reader) = (arguments.from, arguments.to.unwrap_or(nodes - 1));
     let pipe = Pipe { writer, reader, address: arguments.address, key: arguments.key };
@@ -69,7 +73,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
         (None, Some(to)) => to.read(),
         (None, None) => Err(Failure::refused(format!(
             "{} selects neither node {writer}, which writes, nor node {reader}, which reads",
-            selection.selector
+            printable(&selection.selector)
         ))),
     }
 }
@@ -120,8 +124,10 @@ impl End<'_> {
     /// Copies stdin to the pipe.
     fn write(self) -> Result<()> {
         let End { card, pipe, waits } = self;
-        let open = || PipeWriter::open(card, pipe, waits.until_open()).map_err(Failure::from);
-        let mut writer = waits.note(waits.interrupt.end_at_once_during(open).and_then(|opened| opened))?;
+        // A signal ends the wait in order: a reader that has just answered is told that nothing comes.
+        let opened = PipeWriter::open_until(card, pipe, waits.until_open(), &mut || waits.check().is_err());
+        let why = |error: PipeError| waits.check().err().unwrap_or_else(|| error.into());
+        let mut writer = waits.note(opened.map_err(why))?;
         writer.set_timeout(SLICE);
         let outcome = waits.note(copy_in(&mut writer, waits));
         // What has left needs only the cards. What an end that fails has not sent by then is lost, and the reader learns of it.
@@ -164,7 +170,7 @@ fn copy_in(writer: &mut PipeWriter, waits: Waits<'_>) -> Result<()> {
 /// Copies what comes out of `reader` to stdout, until the end of the file.
 fn copy_out(reader: &mut PipeReader, waits: Waits<'_>) -> Result<()> {
     let mut buffer = vec![0; PIPE_BUF];
-    let mut stdout = io::stdout().lock();
+    let most = most_at_once()?;
     loop {
         waits.check()?;
         let mut bytes = 0;
@@ -173,14 +179,8 @@ fn copy_out(reader: &mut PipeReader, waits: Waits<'_>) -> Result<()> {
             Ok(true)
         };
         until_done(waits, &mut read)?;
-        if bytes == 0 {
+        if bytes == 0 || !put_on_stdout(&buffer[..bytes], most, waits)? {
             return Ok(());
-        }
-        match stdout.write_all(&buffer[..bytes]).and_then(|()| stdout.flush()) {
-            // As with any pipe, who reads the output has had enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => return Err(Failure::new(Exit::Failed, format!("stdout: {error}"))),
-            Ok(()) => {}
         }
     }
 }
@@ -224,6 +224,36 @@ fn next_of_stdin(buffer: &mut [u8], waits: Waits<'_>) -> Result<usize> {
     }
 }
 
+/// Most bytes of a write to stdout, which then does not wait once stdout is ready. A file is always ready.
+fn most_at_once() -> Result<usize> {
+    let metadata = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
+    Ok(if metadata.map_err(stdout_failed)?.is_file() { usize::MAX } else { AT_ONCE })
+}
+
+fn stdout_failed(error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("stdout: {error}"))
+}
+
+/// Writes `data` to stdout, as soon as it takes some, up to `most` bytes at once. Returns whether somebody still reads it.
+fn put_on_stdout(mut data: &[u8], most: usize, waits: Waits<'_>) -> Result<bool> {
+    // Without a buffer, which would be written whether stdout is ready or not.
+    let stdout = io::stdout();
+    while !data.is_empty() {
+        waits.check()?;
+        if !is_ready(&stdout, PollFlags::POLLOUT, SLICE).map_err(stdout_failed)? {
+            continue;
+        }
+        match nix::unistd::write(&stdout, &data[..data.len().min(most)]) {
+            Ok(written) => data = &data[written..],
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // As with any pipe, who reads the output has had enough.
+            Err(Errno::EPIPE) => return Ok(false),
+            Err(error) => return Err(stdout_failed(error.into())),
+        }
+    }
+    Ok(true)
+}
+
 impl From<PipeError> for Failure {
     fn from(error: PipeError) -> Self {
         match error {
@@ -231,5 +261,42 @@ impl From<PipeError> for Failure {
             PipeError::NoPeer { .. } | PipeError::TimedOut { .. } => Failure::chain(Exit::Timeout, &error),
             _ => Failure::chain(Exit::Failed, &error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use fpga_hal::{Domain, in_process};
+    use fpga_mock::{Fabric, Profile};
+
+    use super::*;
+
+    /// Longer than anything here takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A writer that is interrupted while it opens leaves no reader waiting that has just answered.
+    #[test]
+    fn an_interrupted_writer_tells_a_reader_that_has_answered() {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        let card = |node| {
+            let function = in_process::attach(fabric.endpoint(node), &Domain::in_process(), "mock").unwrap();
+            Card::open(function).unwrap()
+        };
+        let pipe = Pipe::new(0, 1);
+        let interrupt = Interrupt::default();
+        interrupt.flag().store(true, Ordering::Relaxed);
+        let waits = Waits { limit: None, interrupt: &interrupt, first: None };
+        thread::scope(|scope| {
+            let there = card(1);
+            let reading = scope.spawn(move || PipeReader::open(there, pipe, PATIENCE).unwrap().read(&mut [0; 9]));
+            // It is there at last.
+            while !reading.is_finished() {
+                let failure = End { card: card(0), pipe, waits }.write().unwrap_err();
+                assert_eq!(failure.exit(), Exit::Interrupted, "{failure:?}");
+            }
+            assert_eq!(reading.join().unwrap().unwrap(), 0);
+        });
     }
 }

@@ -16,7 +16,7 @@ use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::units::{microseconds, rounded};
-use crate::{atomic_file, calibration, input_file, output, request, size};
+use crate::{atomic_file, calibration, collective, input_file, output, request, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -36,7 +36,7 @@ pub(crate) struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_links: Option<Shared>,
     bytes_per_destination: u64,
-    notes: &'a [String],
+    notes: Vec<String>,
     #[serde(skip_serializing_if = "<[u32]>::is_empty")]
     relays: &'a [u32],
     communicators: Vec<Communicator<'a>>,
@@ -218,7 +218,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         busiest_link_bytes: plan.busiest_link_bytes,
         shared_links: plan.shared_links.map(|SharedLinks { farthest, pairs }| Shared { farthest, pairs }),
         bytes_per_destination: plan.bytes_per_destination,
-        notes: &plan.notes,
+        notes: collective::notes(plan, cards),
         relays: plan.relays(),
         communicators: plan
             .set
@@ -337,7 +337,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
             "routers: at most {farthest} links from a card to one it sends to; at most {pairs} pairs of cards share a link"
         );
     }
-    for note in &plan.notes {
+    for note in collective::notes(plan, cards) {
         let _ = writeln!(text, "note: {note}");
     }
     if let Some(candidates) = candidates {

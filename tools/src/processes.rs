@@ -124,7 +124,7 @@ fn tell_all<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
         // The connection ends with the process, wherever the others are.
         return outcome;
     }
-    let outcome = outcome.map_err(|failure| failure.of_job(peers.rank()));
+    let outcome = outcome.map_err(|failure| failure.of_job(peers.rank()).printable());
     let told = outcome.as_ref().err().map_or(Vec::new(), encode);
     if outcome.is_err() {
         peers.raise();
@@ -140,21 +140,19 @@ fn tell_all<T>(peers: &mut dyn Peers, outcome: Result<T>) -> Result<T> {
     }
 }
 
-/// A failure for other ranks: its exit code, and its message.
+/// A failure for other ranks: the number of its kind, and its message.
 fn encode(failure: &Failure) -> Vec<u8> {
     let message: String = failure.message().chars().take(MESSAGE_MAX / 4).collect();
-    [&[failure.exit().code()], message.as_bytes()].concat()
+    [&[failure.exit() as u8], message.as_bytes()].concat()
 }
 
 /// The failure of `rank`, as the other ranks have it.
 fn decode(rank: u32, told: &[u8]) -> Result<Failure> {
     let malformed = || Failure::from(PeersError::Malformed { rank, what: "an outcome".to_owned() });
-    let (code, message) = told.split_first().ok_or_else(malformed)?;
-    let exit = Exit::of_code(*code).ok_or_else(malformed)?;
+    let (number, message) = told.split_first().ok_or_else(malformed)?;
+    let exit = Exit::of_number(*number).ok_or_else(malformed)?;
     let message = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_MAX).ok_or_else(malformed)?;
-    // It is printed on a terminal.
-    let lines: Vec<String> = message.split('\n').map(printable).collect();
-    Ok(Failure::new(exit, lines.join("\n")).of_rank(rank))
+    Ok(Failure::new(exit, message).printable().of_rank(rank))
 }
 
 #[cfg(test)]
@@ -162,6 +160,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use clap::Parser as _;
+    use cmdseq::text::is_harmful;
 
     use super::*;
 
@@ -209,6 +208,48 @@ mod tests {
         fn allgather(&mut self, data: &[u8], _: Duration) -> std::result::Result<Vec<Vec<u8>>, PeersError> {
             Ok(vec![data.to_vec(); 2])
         }
+    }
+
+    #[test]
+    fn every_kind_of_failure_is_told() {
+        let kinds = [
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Verification,
+            Exit::NoCard,
+            Exit::NoFile,
+            Exit::Timeout,
+            Exit::Gone,
+            Exit::Refused,
+            Exit::Interrupted,
+        ];
+        for exit in kinds {
+            let told = encode(&Failure::new(exit, "why"));
+            assert_eq!(decode(1, &told), Ok(Failure::new(exit, "why").of_rank(1)));
+        }
+        let unknown = (0..=u8::MAX).filter(|number| kinds.iter().all(|exit| *exit as u8 != *number));
+        for number in unknown {
+            let error = decode(1, &[number]).unwrap_err();
+            assert_eq!(error.exit(), Exit::Failed, "{number}");
+        }
+    }
+
+    /// The rank that fails prints what it tells the others.
+    #[test]
+    fn a_rank_that_fails_harms_no_terminal() {
+        let selector = "vfio-user:/nowhere/\u{1b}[2J\u{202e}.sock";
+        let cli = Cli::parse_from(["fpgactl", "list", "--cards", selector]);
+        let opened = Selector::parse(selector).unwrap().open_within(PATIENCE).err().unwrap();
+        let failed = select_own(&Alike, &cli).and_then(|_| Err::<(), _>(Failure::from(opened)));
+        let failure = agree_with(&mut Alike, &Interrupt::default(), failed).unwrap_err();
+        let message = failure.message();
+        assert!(!message.contains(is_harmful), "{message:?}");
+        assert!(
+            message.starts_with("rank 0: ") && message.contains("/nowhere/\u{fffd}[2J\u{fffd}.sock"),
+            "{message:?}"
+        );
+        let told = decode(0, &encode(&failure)).unwrap();
+        assert_eq!((told.message(), told.exit()), (message, failure.exit()));
     }
 
     /// Neither controls a terminal, nor changes the order of what it shows.

@@ -1,5 +1,7 @@
 //! `fpgactl reg`: reads or writes a register of a card.
 
+use std::str::FromStr;
+
 use fpga_driver::{channel, find_sequencer};
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::{Access, Register, sequencer};
@@ -40,7 +42,7 @@ struct Found {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
     let selector = Selector::parse(&arguments.card)?;
-    let is_whole_fabric = selector.profile().is_some_and(|profile| profile.nodes as usize == selector.nodes().len());
+    let is_whole_fabric = selector.is_whole_fabric();
     let selection = selector.open()?;
     let function = match selection.functions.as_slice() {
         [one] => one,
@@ -64,7 +66,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
     let value = access(function, &found, arguments.value)?;
     let printed = Printed {
         schema: "fpgactl.reg/1",
-        selector: without_node(&arguments.card).to_owned(),
+        selector: arguments.card.clone(),
         kind: selector.kind().name(),
         mock: is_mock(selector.kind(), function),
         node: selector.nodes().first().copied().unwrap_or(0),
@@ -106,11 +108,6 @@ fn text(printed: &Printed) -> String {
     }
 }
 
-/// Removes the node from the selector of a mock card; returns other selectors unchanged.
-fn without_node(card: &str) -> &str {
-    if card.starts_with("mock:") { card.split('/').next().unwrap_or(card) } else { card }
-}
-
 fn find(function: &Function, register: &str) -> Result<Found> {
     if let Some((bar, offset)) = parse_offset(register) {
         let name = &function.identity().name;
@@ -137,10 +134,18 @@ fn find(function: &Function, register: &str) -> Result<Found> {
     Ok(Found { name: Some(register.to_owned()), bar, offset, access: known.access, window })
 }
 
+/// Parses the decimal number after `prefix`, in any case.
+fn number_after<T: FromStr>(prefix: &str, text: &str) -> Option<T> {
+    let text = text.to_ascii_lowercase();
+    let number = text.strip_prefix(prefix)?;
+    // Numbers of Rust may have a sign.
+    if number.starts_with('+') { None } else { number.parse().ok() }
+}
+
 /// Parses `0x1008`, `4104` or `bar4:0x800`.
 fn parse_offset(text: &str) -> Option<(BarIndex, u64)> {
     let (bar, offset) = match text.split_once(':') {
-        Some((bar, offset)) => (bar.to_ascii_lowercase().strip_prefix("bar")?.parse().ok()?, offset),
+        Some((bar, offset)) => (number_after("bar", bar)?, offset),
         None => (0, text),
     };
     Some((BarIndex::new(bar)?, number::unsigned(offset)?))
@@ -153,7 +158,7 @@ fn find_by_name(text: &str) -> Option<(u32, &'static Register)> {
     };
     match text.split_once('.') {
         Some((queue, name)) => {
-            let number = queue.to_ascii_lowercase().strip_prefix("queue")?.parse().ok()?;
+            let number = number_after("queue", queue)?;
             let is_there = number < sequencer::queue::MAX;
             Some((is_there.then(|| sequencer::queue::base(number))?, find(sequencer::queue::TABLE, name)?))
         }
@@ -213,15 +218,13 @@ mod tests {
         let bar = |index| BarIndex::new(index).unwrap();
         assert_eq!(parse_offset("0x1008"), Some((bar(0), 0x1008)));
         assert_eq!(parse_offset("bar4:2048"), Some((bar(4), 2048)));
-        for text in ["", "0x", "bar6:0", "bar:0", "4:0", "-4", "+4", "0x10000000000000000", "MAGIC"] {
+        for text in ["", "0x", "bar6:0", "bar+0:4", "bar:0", "4:0", "-4", "+4", "0x10000000000000000", "MAGIC"] {
             assert_eq!(parse_offset(text), None, "{text:?}");
         }
         assert_eq!(find_by_name("magic").map(|(base, one)| (base, one.offset)), Some((0, 0x20)));
         assert_eq!(find_by_name("queue2.SUBMISSION_TAIL").map(|(base, one)| base + one.offset), Some(0x498));
-        for text in ["", "queue.DEPTH", "queue99.DEPTH", "ring0.DEPTH", "NOTHING"] {
+        for text in ["", "queue.DEPTH", "queue99.DEPTH", "queue+1.DEPTH", "ring0.DEPTH", "NOTHING"] {
             assert!(find_by_name(text).is_none(), "{text:?}");
         }
-        assert_eq!(without_node("mock:optweb:4/2"), "mock:optweb:4");
-        assert_eq!(without_node("vfio-user:/run/fpga/0"), "vfio-user:/run/fpga/0");
     }
 }

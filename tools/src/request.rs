@@ -4,7 +4,7 @@ use cmdseq::Combine;
 use cmdseq::plan::{Collective, Request};
 use cmdseq::reduction::UnknownElement;
 
-use crate::cli::{Counts, Operation};
+use crate::cli::{Counts, Operation, Relays};
 use crate::exit::{Failure, Result};
 use crate::npy::{Element, Input};
 
@@ -25,6 +25,7 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
     let combine = combine(arguments, of_inputs)?;
     let relays = arguments.terms.relays.as_ref().map_or_else(|| nodes.clone(), |relays| relays.0.clone());
     let group = arguments.group.clone().unwrap_or(nodes);
+    check_relays(&group, arguments.terms.relays.as_ref())?;
     let last = u32::try_from(group.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let mut request = Request {
         root: arguments.terms.root,
@@ -46,6 +47,20 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
         request.counts.iter().chain([&request.bytes]).try_for_each(|bytes| element.check_size(*bytes))?;
     }
     Ok(request)
+}
+
+/// Refuses relays that are cards of ranks, which take part anyway, or that are named twice.
+fn check_relays(group: &[u32], relays: Option<&Relays>) -> Result<()> {
+    let relays = relays.map_or(&[][..], |relays| &relays.0);
+    for (index, node) in relays.iter().enumerate() {
+        if let Some(rank) = group.iter().position(|one| one == node) {
+            return Err(Failure::refused(format!("--relays: node {node} is rank {rank}; expected nodes of no rank")));
+        }
+        if relays[..index].contains(node) {
+            return Err(Failure::refused(format!("--relays: duplicate node {node}")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the block sizes of a vector form, row by row, as in `Request`.

@@ -351,7 +351,8 @@ fn ranks_with_buffer(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u3
         let names: BTreeSet<&str> =
             assembly.programs.iter().flat_map(|one| &one.buffers).map(|one| one.name.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        let message = format!("unknown buffer `{}`{rank} (the program has: {})", transfer.buffer, names.join(", "));
+        let known = if names.is_empty() { "no buffers".to_owned() } else { names.join(", ") };
+        let message = format!("unknown buffer `{}`{rank} (the program has: {known})", transfer.buffer);
         return Err(Failure::refused(message));
     }
     Ok(found)

@@ -111,7 +111,9 @@ pub(crate) type Found = Vec<StatsFile>;
 /// Reads all files of published counters.
 pub(crate) fn all(cli: &Cli) -> Result<Found> {
     if cli.stats_dir == Path::new("none") {
-        return Err(Failure::usage("--stats-dir none: expected the directory of published counters"));
+        return Err(Failure::usage(
+            "invalid directory `none` in --stats-dir or FPGACTL_STATS_DIR: expected that of published counters",
+        ));
     }
     list_stats(&cli.stats_dir).map_err(|error| failure(&error, true))
 }

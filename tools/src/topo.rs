@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use cmdseq::Topology;
-use fpga_select::Selector;
+use fpga_select::{Part, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cards::{self, Cards};
 use crate::cli::{Cli, Topo};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::output;
 
 #[derive(JsonSchema, Serialize)]
@@ -83,6 +83,9 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
 fn fabric(cli: &Cli) -> Result<()> {
     let selected = cards::selector(cli)?;
     let selector = Selector::parse(&selected)?;
+    if selector.part() != Part::Card {
+        return Err(Failure::usage(format!("{selected} selects other functions of cards: select the cards")));
+    }
     // A mock fabric's topology is known without opening cards.
     let (topology, nodes, links_per_card, extrapolated, mock) = match selector.profile() {
         Some(profile) => (profile.topology, profile.nodes, profile.ports(), profile.is_extrapolated(), true),

@@ -6,7 +6,7 @@ use super::lexer::{Kind, Token};
 use super::syntax::*;
 use crate::{AddressSpace, Layout};
 
-/// Levels of nested blocks, files and parentheses.
+/// Levels of nested blocks, also across files, of nested files, and of nested parentheses: recursion goes no deeper.
 pub(super) const DEPTH_MAX: usize = 64;
 /// Operators and operands of one expression.
 const PARTS_MAX: usize = 256;

@@ -7,7 +7,7 @@ pub struct Limits {
     pub source_bytes: usize,
     /// Files, the first one included.
     pub files: usize,
-    /// Levels of includes, without the first file.
+    /// Levels of includes, without the first file; above 64, it is 64.
     pub include_depth: usize,
     /// Instructions of one rank.
     pub instructions: usize,
@@ -21,7 +21,7 @@ pub struct Limits {
     pub buffers: u64,
     /// Members of communicators and blocks of tables, of all ranks together.
     pub entries: u64,
-    /// Errors that are reported; the others are counted, up to 1000 ([`is_partial`](super::Errors::is_partial)).
+    /// Errors that are reported; the others are counted, as far as the search goes ([`is_partial`](super::Errors::is_partial)).
     pub errors: usize,
     /// Warnings that are reported; the others are counted.
     pub warnings: usize,

@@ -28,6 +28,7 @@ pub(super) struct Parser<'a> {
 enum Open {
     For(Option<Box<RoundText>>, Span),
     Repeat(Option<Box<RepeatHead>>, Span),
+    /// The branches before the last one, and the condition and place of the last one.
     If(Vec<Arm>, Option<Expression>, Span),
     /// Any block nested too deeply, by its first word.
     TooDeep {
@@ -47,7 +48,7 @@ impl<'a> Parser<'a> {
         Parser { sources, limits, files, findings, is_partial: false, bytes: 0, chain }
     }
 
-    /// Parses a file within `depth` blocks and files.
+    /// Parses a file within `depth` blocks, those around its includes.
     pub(super) fn file(&mut self, path: &str, text: String, depth: usize) -> Vec<Statement> {
         self.bytes += text.len();
         let file = self.files.add(path, text);
@@ -85,7 +86,8 @@ impl<'a> Parser<'a> {
             let (what, span) = match block {
                 Open::For(_, span) => ("for", *span),
                 Open::Repeat(_, span) => ("repeat", *span),
-                Open::If(_, _, span) => ("if", *span),
+                // The first branch begins at the `if`, and the last at an `else`.
+                Open::If(arms, _, last) => ("if", arms.first().map_or(*last, |arm| arm.span)),
                 Open::TooDeep { word, span, .. } => (word.as_str(), *span),
             };
             self.findings.push(Finding::new(span, format!("`{what}` without `end`")));
@@ -182,11 +184,12 @@ impl<'a> Parser<'a> {
             Some(Open::TooDeep { word, inner, .. }) if word == "if" || *inner > 0 => return Ok(()),
             _ => return Err(Finding::new(span, "`else` without `if`")),
         };
-        let body = std::mem::take(last(bodies));
+        let mut body = std::mem::take(last(bodies));
         if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
             *last(bodies) = body;
             return Err(Finding::new(span, "`else` after the last `else` of this `if`"));
         }
+        body.shrink_to_fit();
         arms.push(Arm { condition: condition.take(), span: *start, body });
         *start = span;
         if cursor.take_word("if") {
@@ -205,6 +208,10 @@ impl<'a> Parser<'a> {
             return Err(Finding::new(span, "expected a path in quotes: include \"ring.seq\""));
         };
         cursor.finish()?;
+        if depth > DEPTH_MAX {
+            // In a block nested too deeply, which is reported: nothing in it is kept.
+            return Ok(Vec::new());
+        }
         let refuse = |message: String| Finding::new(*place, message);
         let from = self.chain.last().map_or("", String::as_str);
         let path = resolve(from, path).map_err(refuse)?;
@@ -212,9 +219,9 @@ impl<'a> Parser<'a> {
             let chain: Vec<&str> = self.chain.iter().map(String::as_str).chain([path.as_str()]).collect();
             return Err(refuse(format!("the file includes itself: {}", chain.join(" includes "))));
         }
-        let most = self.limits.include_depth;
-        if self.chain.len() > most || depth >= DEPTH_MAX {
-            return Err(refuse(format!("includes nested too deeply: at most {most} levels")));
+        let most = self.limits.include_depth.min(DEPTH_MAX);
+        if self.chain.len() > most {
+            return Err(refuse(format!("includes nested too deeply: at most {most} levels (limit include_depth)")));
         }
         if self.files.0.len() >= self.limits.files {
             return Err(refuse(format!("too many includes: at most {} files", self.limits.files)));
@@ -223,7 +230,7 @@ impl<'a> Parser<'a> {
         if text.len() > self.limits.source_bytes.saturating_sub(self.bytes) {
             return Err(refuse(format!("with {path}, the source is longer than {} B", self.limits.source_bytes)));
         }
-        Ok(self.file(&path, text, depth + 1))
+        Ok(self.file(&path, text, depth))
     }
 }
 
@@ -277,16 +284,18 @@ fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> 
         return Ok(());
     }
     let block = open.pop().ok_or_else(|| Finding::new(span, "`end` without a block"))?;
-    let body = bodies.pop().unwrap_or_default();
+    let mut body = bodies.pop().unwrap_or_default();
+    // A long source has many blocks: none keeps room for statements that do not come.
+    body.shrink_to_fit();
     match block {
-        Open::For(Some(head), _) => {
-            push(bodies, Statement::For(ForText { head: *head, body }));
-        }
-        Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head: *head, body })),
+        Open::For(Some(head), _) => push(bodies, Statement::For(ForText { head, body })),
+        Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head, body })),
         // The error in its head is reported.
         Open::For(None, _) | Open::Repeat(None, _) | Open::TooDeep { .. } => {}
         Open::If(mut arms, condition, span) => {
+            arms.reserve_exact(1);
             arms.push(Arm { condition, span, body });
+            arms.shrink_to_fit();
             push(bodies, Statement::If(arms));
         }
     }
@@ -327,7 +336,7 @@ fn statement(word: &str, span: Span, cursor: &mut Cursor<'_>) -> Result<Statemen
             cursor.expect_sign("=", "expected `const NAME = VALUE`")?;
             Ok(Statement::Const(name, cursor.expression()?))
         }
-        "buffer" => buffer(cursor).map(Statement::Buffer),
+        "buffer" => buffer(cursor).map(|text| Statement::Buffer(Box::new(text))),
         "communicator" => communicator(cursor),
         "blocks" => blocks(cursor),
         "assert" => {
@@ -406,11 +415,11 @@ fn communicator(cursor: &mut Cursor<'_>) -> Result<Statement> {
         if cursor.take_sign("..") {
             let last = cursor.expression()?;
             let step = if cursor.take_word("step") { Some(cursor.expression()?) } else { None };
-            end = Some((last, step));
+            end = Some(Box::new((last, step)));
         }
         members.push(MembersText { first, end });
         if !cursor.take_sign(",") {
-            return Ok(Statement::Communicator(name, id, members));
+            return Ok(Statement::Communicator(Box::new(CommunicatorText { name, id, members })));
         }
     }
 }
@@ -421,14 +430,14 @@ fn blocks(cursor: &mut Cursor<'_>) -> Result<Statement> {
     cursor.expect_sign("=", FORM)?;
     let slot = cursor.expression()?;
     cursor.expect_word("of", FORM)?;
-    let mut all = Vec::new();
+    let mut blocks = Vec::new();
     loop {
         let bytes = cursor.expression()?;
         let at = if cursor.take_word("at") { Some(cursor.expression()?) } else { None };
-        let repeat = if cursor.take_word("for") { Some(round(cursor)?) } else { None };
-        all.push(BlockText { bytes, at, repeat });
+        let repeat = if cursor.take_word("for") { Some(Box::new(round(cursor)?)) } else { None };
+        blocks.push(BlockText { bytes, at, repeat });
         if !cursor.take_sign(",") {
-            return Ok(Statement::Blocks(name, slot, all));
+            return Ok(Statement::Blocks(Box::new(TableText { name, slot, blocks })));
         }
     }
 }
@@ -525,6 +534,33 @@ mod tests {
     fn operations_are_not_keywords() {
         for operation in Operation::ALL {
             assert!(!STATEMENTS.contains(&operation.name()), "{operation}");
+        }
+    }
+
+    /// Bytes of `statements` and of the blocks in them.
+    fn bytes(statements: &Vec<Statement>) -> usize {
+        let blocks = statements.iter().map(|statement| match statement {
+            Statement::For(ForText { body, .. }) | Statement::Repeat(RepeatText { body, .. }) => bytes(body),
+            Statement::If(arms) => {
+                arms.capacity() * size_of::<Arm>() + arms.iter().map(|arm| bytes(&arm.body)).sum::<usize>()
+            }
+            _ => 0,
+        });
+        statements.capacity() * size_of::<Statement>() + blocks.sum::<usize>()
+    }
+
+    /// The blocks of the longest source, of 8 MiB, take at most 200 MiB.
+    #[test]
+    fn blocks_take_little_memory() {
+        for (head, tail) in [("if 1\n", "end\n"), ("if 1\n", "else\nend\n"), ("for i in 0..1\n", "end\n")] {
+            let text = head.repeat(60) + &tail.repeat(60);
+            let (limits, length) = (Limits::default(), text.len());
+            let mut no_includes = |_: &str| Err(String::new());
+            let mut parser = Parser::new(&mut no_includes, &limits);
+            let statements = parser.file("main.seq", text, 0);
+            assert!(parser.findings.is_empty());
+            let found = bytes(&statements);
+            assert!(found <= 25 * length, "{found} B for the {length} B of {head:?} {tail:?}");
         }
     }
 

@@ -138,10 +138,23 @@ pub(super) struct BufferText {
     pub(super) align: Option<Expression>,
 }
 
+pub(super) struct CommunicatorText {
+    pub(super) name: Name,
+    pub(super) id: Expression,
+    pub(super) members: Vec<MembersText>,
+}
+
 /// A rank, or a range of ranks.
 pub(super) struct MembersText {
     pub(super) first: Expression,
-    pub(super) end: Option<(Expression, Option<Expression>)>,
+    /// End and step of the range. Boxed, because most members are single ranks.
+    pub(super) end: Option<Box<(Expression, Option<Expression>)>>,
+}
+
+pub(super) struct TableText {
+    pub(super) name: Name,
+    pub(super) slot: Expression,
+    pub(super) blocks: Vec<BlockText>,
 }
 
 /// A block of a table, or one block for each number of a loop.
@@ -149,7 +162,8 @@ pub(super) struct BlockText {
     pub(super) bytes: Expression,
     /// Its displacement; `None` if it follows the last block.
     pub(super) at: Option<Expression>,
-    pub(super) repeat: Option<RoundText>,
+    /// Boxed, because most blocks are listed one by one.
+    pub(super) repeat: Option<Box<RoundText>>,
 }
 
 /// The head of a loop.
@@ -161,14 +175,14 @@ pub(super) struct RoundText {
 }
 
 pub(super) struct ForText {
-    pub(super) head: RoundText,
+    pub(super) head: Box<RoundText>,
     pub(super) body: Vec<Statement>,
 }
 
 /// The sequencer's own loop.
 pub(super) struct RepeatText {
     pub(super) span: Span,
-    pub(super) head: RepeatHead,
+    pub(super) head: Box<RepeatHead>,
     pub(super) body: Vec<Statement>,
 }
 
@@ -185,12 +199,13 @@ pub(super) struct Arm {
     pub(super) body: Vec<Statement>,
 }
 
+/// Large parts are boxed: a long source has many statements, and each takes as much memory as the largest.
 pub(super) enum Statement {
     Ranks(Expression),
     Const(Name, Expression),
-    Buffer(BufferText),
-    Communicator(Name, Expression, Vec<MembersText>),
-    Blocks(Name, Expression, Vec<BlockText>),
+    Buffer(Box<BufferText>),
+    Communicator(Box<CommunicatorText>),
+    Blocks(Box<TableText>),
     Label(Name),
     Instruction(InstructionText),
     For(ForText),
@@ -231,8 +246,8 @@ impl Statement {
         match self {
             Statement::Const(name, _) => Some((Defined::Constant, name)),
             Statement::Buffer(buffer) => Some((Defined::Buffer, &buffer.name)),
-            Statement::Communicator(name, ..) => Some((Defined::Communicator, name)),
-            Statement::Blocks(name, ..) => Some((Defined::Table, name)),
+            Statement::Communicator(text) => Some((Defined::Communicator, &text.name)),
+            Statement::Blocks(text) => Some((Defined::Table, &text.name)),
             Statement::Label(name) => Some((Defined::Label, name)),
             Statement::For(block) => Some((Defined::LoopNumber, &block.head.name)),
             _ => None,
@@ -243,26 +258,25 @@ impl Statement {
     pub(super) fn expressions(&self) -> Vec<&Expression> {
         match self {
             Statement::Ranks(value) | Statement::Const(_, value) | Statement::Assert(value, _) => vec![value],
-            Statement::Buffer(BufferText { size, at, align, .. }) => {
-                [size].into_iter().chain(at).chain(align).collect()
-            }
-            Statement::Communicator(_, id, members) => {
-                let range = members.iter().flat_map(|part| {
-                    let end = part.end.iter().flat_map(|(end, step)| [end].into_iter().chain(step));
+            Statement::Buffer(text) => [&text.size].into_iter().chain(&text.at).chain(&text.align).collect(),
+            Statement::Communicator(text) => {
+                let range = text.members.iter().flat_map(|part| {
+                    let end = part.end.as_deref().into_iter().flat_map(|(end, step)| [end].into_iter().chain(step));
                     [&part.first].into_iter().chain(end)
                 });
-                [id].into_iter().chain(range).collect()
+                [&text.id].into_iter().chain(range).collect()
             }
-            Statement::Blocks(_, slot, blocks) => {
-                let block = blocks.iter().flat_map(|block| {
-                    let round = block.repeat.iter().flat_map(RoundText::expressions);
+            Statement::Blocks(text) => {
+                let block = text.blocks.iter().flat_map(|block| {
+                    let round = block.repeat.iter().flat_map(|head| head.expressions());
                     [&block.bytes].into_iter().chain(&block.at).chain(round)
                 });
-                [slot].into_iter().chain(block).collect()
+                [&text.slot].into_iter().chain(block).collect()
             }
             Statement::For(block) => block.head.expressions().collect(),
-            Statement::Repeat(RepeatText { head: RepeatHead { count, step }, .. }) => {
-                [count].into_iter().chain(step.iter().flat_map(|(by, argument)| [by, argument])).collect()
+            Statement::Repeat(RepeatText { head, .. }) => {
+                let step = head.step.iter().flat_map(|(by, argument)| [by, argument]);
+                [&head.count].into_iter().chain(step).collect()
             }
             Statement::If(arms) => arms.iter().filter_map(|arm| arm.condition.as_ref()).collect(),
             Statement::Instruction(text) => {

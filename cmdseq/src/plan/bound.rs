@@ -11,23 +11,37 @@ use crate::switch::PHIT_BYTES;
 use crate::topology::{Shape, Topology};
 
 /// A time that no plan of a request can be below, in picoseconds.
+///
+/// A card reads what it sends while its first bytes are still on their way, so not all that its memory moves comes after a hop:
+/// - What leaves or reaches a rank is read, passes a link, and is written. None of it is read before dispatch and the first read.
+///   Then each byte still takes `data_ps`: one that is sent, after it is read and on the link; one that is received, partly before
+///   it can be written and partly afterwards. So a whole hop comes besides all of these bytes at the rate of link or memory:
+///   `last_ps` and `link_ps`.
+/// - Memory moves nothing before the first read. Whatever was written last must still pass the rest of the switch and the size
+///   check, and what was read last must still pass more than these. All that a card reads and writes is moved between: `access_ps`
+///   and `memory_ps`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LowerBound {
     /// The hops of the first byte: one instruction over the links to the farthest rank, or two if some ranks do not reach each other.
     pub latency_ps: u64,
-    /// The hops of the last byte: those to the nearest rank, because what goes to the farthest may leave before.
+    /// The hops of the last byte: of a send all, else those to the nearest rank, because what goes farther may leave before.
     pub last_ps: u64,
-    /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or all bytes over all
-    /// links.
+    /// The bytes that must leave or reach a rank, over its links to the others and to cards that may relay; or at the rate of all
+    /// pseudo channels of a card, if these are slower; or all bytes over all links.
     pub link_ps: u64,
-    /// The same bytes, and those that a rank folds of its own, at the rate of all pseudo channels of a card; or what all cards relay.
+    /// From the issue of an instruction until its first byte is read, and from the last byte written until it counts.
+    pub access_ps: u64,
+    /// The bytes that leave a rank, that reach it, and that it folds of its own, at the rate of all pseudo channels of a card; or
+    /// what all cards relay.
     pub memory_ps: u64,
 }
 
 impl LowerBound {
-    /// Returns the larger of two times: the hops of the first byte; and the slower of links and memory, with the hops of the last byte.
+    /// Returns the largest of three times: the hops of the first byte; the links, with the hops of the last byte; and the memory,
+    /// with what comes before and after.
     pub fn total_ps(&self) -> u64 {
-        self.latency_ps.max(self.last_ps.saturating_add(self.link_ps.max(self.memory_ps)))
+        let moved = self.last_ps.saturating_add(self.link_ps);
+        self.latency_ps.max(moved).max(self.access_ps.saturating_add(self.memory_ps))
     }
 }
 
@@ -50,7 +64,10 @@ impl Request {
             false => links.iter().sum(),
         };
         let mut bound = LowerBound::default();
-        if self.collective == Collective::Barrier || (0..ranks).any(|rank| self.arriving(rank) > 0) {
+        if (0..ranks).any(|rank| self.arriving(rank) > 0) {
+            (bound.latency_ps, bound.last_ps) = self.hops_ps(capabilities);
+            bound.access_ps = first_read_ps(capabilities).saturating_add(past_buffer_ps(capabilities));
+        } else if self.collective == Collective::Barrier {
             (bound.latency_ps, bound.last_ps) = self.hops_ps(capabilities);
         }
         let entry_mbps = entry_mbps(capabilities);
@@ -63,6 +80,7 @@ impl Request {
             }
             let wire_ps = |bytes: u64, mbps: u64| picoseconds(bytes.into(), rank_links.saturating_mul(mbps));
             bound.link_ps = bound.link_ps.max(wire_ps(out, entry_mbps)).max(wire_ps(into, timing.link_mbps.into()));
+            bound.link_ps = bound.link_ps.max(picoseconds(out.max(into).into(), memory_mbps));
             let moved = u128::from(out) + u128::from(into) + u128::from(self.only_folded(rank));
             bound.memory_ps = bound.memory_ps.max(picoseconds(moved, memory_mbps));
         }
@@ -173,22 +191,18 @@ impl Request {
     /// The hops of the first byte and of the last, picoseconds.
     fn hops_ps(&self, capabilities: &Capabilities) -> (u64, u64) {
         let timing = &capabilities.timing;
-        let cycles = |cycles: u32| picoseconds_of_cycles(cycles.into(), capabilities.clock_khz);
         let before = match self.collective {
-            Collective::Barrier => cycles(timing.dispatch_cycles).saturating_add(timing.control_ps.into()),
-            _ => {
-                let before = cycles(timing.dispatch_cycles.saturating_add(timing.memory_read_cycles));
-                // Switches that compute take what comes before it has passed the switch of a card.
-                let data = match capabilities.switch {
-                    Some(units) => timing.data_ps.min(units.entry_ps),
-                    None => timing.data_ps,
-                };
-                before.saturating_add(data.into())
+            Collective::Barrier => {
+                cycles_ps(timing.dispatch_cycles, capabilities).saturating_add(timing.control_ps.into())
             }
+            _ => first_read_ps(capabilities).saturating_add(data_ps(capabilities)),
         };
         match self.farthest(capabilities) {
-            // Not over any number of links: another card relays.
-            None => (before.saturating_mul(2), before.saturating_mul(2)),
+            // Not over any number of links: another card relays. What is for linked ranks may go while it does.
+            None => {
+                let relayed = before.saturating_mul(2);
+                (relayed, if self.collective.has_peer() { relayed } else { before })
+            }
             Some(links) => {
                 let farther = links.saturating_sub(1).saturating_mul(timing.hop_ps.into());
                 (before.saturating_add(farther), before)
@@ -243,6 +257,26 @@ fn picoseconds(bytes: u128, mbps: u64) -> u64 {
     bits.checked_div(mbps.into()).map_or(0, |time| u64::try_from(time).unwrap_or(u64::MAX))
 }
 
-fn picoseconds_of_cycles(cycles: u64, clock_khz: u32) -> u64 {
-    (cycles * 1_000_000_000).checked_div(clock_khz.into()).unwrap_or(0)
+/// From the issue of an instruction until the first byte that it sends is read.
+fn first_read_ps(capabilities: &Capabilities) -> u64 {
+    let timing = &capabilities.timing;
+    cycles_ps(timing.dispatch_cycles.saturating_add(timing.memory_read_cycles), capabilities)
+}
+
+/// From the last byte that leaves a card until it counts. Switches that compute take what comes before it has passed the switch of a
+/// card.
+fn data_ps(capabilities: &Capabilities) -> u64 {
+    let data = capabilities.timing.data_ps;
+    capabilities.switch.map_or(data, |units| data.min(units.entry_ps)).into()
+}
+
+/// The part of [`data_ps`] that is still to come when the last byte has left the receive buffer: the switch and the size check.
+fn past_buffer_ps(capabilities: &Capabilities) -> u64 {
+    let timing = &capabilities.timing;
+    let size_check = timing.data_ps.saturating_sub(timing.control_ps);
+    cycles_ps(timing.switch_cycles, capabilities).saturating_add(size_check.into()).min(data_ps(capabilities))
+}
+
+fn cycles_ps(cycles: u32, capabilities: &Capabilities) -> u64 {
+    (u64::from(cycles) * 1_000_000_000).checked_div(capabilities.clock_khz.into()).unwrap_or(0)
 }

@@ -15,7 +15,7 @@
 
 use std::cmp::Reverse;
 
-use crate::routing::collective::{CollectiveKind, RoutedCollective};
+use crate::routing::collective::{Capacity, CollectiveKind, RoutedCollective, TreeAlgorithm, compile, verify};
 use crate::routing::torus3::Torus3;
 
 /// The axis along which lines are transformed.
@@ -98,12 +98,30 @@ pub enum FftMappingError {
         cards: u32,
         /// What is wrong.
         why: &'static str,
+        /// Sides that fit these cards. Those of [`FftMapping::new`], which knows no buffers, have a line for each card.
+        fitting: Vec<u32>,
+    },
+    /// More packets of the corner turns may wait in a buffer than it holds.
+    #[error(
+        "the corner turns of {side} points need buffers of {packets} packets, the cards' hold {depth} (these fit: {})",
+        list(fitting)
+    )]
+    Buffers {
+        /// Points of a side.
+        side: u32,
+        /// Packets of the fullest buffer.
+        packets: u64,
+        /// Packets that fit.
+        depth: u64,
         /// Sides that fit these cards.
         fitting: Vec<u32>,
     },
 }
 
 fn list(sides: &[u32]) -> String {
+    if sides.is_empty() {
+        return "none".to_owned();
+    }
     sides.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -136,7 +154,7 @@ impl FftMapping {
         if sides != [cards; 3] || !cards.is_power_of_two() {
             return Err(FftMappingError::Torus { sides });
         }
-        let refuse = |why| Err(FftMappingError::Side { side, cards, why, fitting: Self::fitting(cards) });
+        let refuse = |why| Err(FftMappingError::Side { side, cards, why, fitting: Self::with_lines(cards) });
         if !Self::SIDES.contains(&side) {
             return refuse("no core transforms lines of this length");
         }
@@ -146,8 +164,18 @@ impl FftMapping {
         Ok(FftMapping { torus, n: side.ilog2(), m: cards.ilog2() })
     }
 
-    fn fitting(cards: u32) -> Vec<u32> {
+    fn with_lines(cards: u32) -> Vec<u32> {
         Self::SIDES.into_iter().filter(|side| has_line_for_each_card(*side, cards)).collect()
+    }
+
+    /// Returns the sides that cards with room for `capacity` hold: each has a line for each card, and tables of its corner turns
+    /// that [`verify`] accepts. It compiles all of them (OCR), which takes up to a second or so on 8 x 8 x 8 cards.
+    pub fn fitting(torus: Torus3, capacity: Capacity) -> Vec<u32> {
+        let has_tables = |mapping: FftMapping| {
+            let tables = compile(torus, &mapping.collectives(Self::PACKET_POINTS), TreeAlgorithm::Ocr);
+            tables.is_ok_and(|tables| verify(&tables, capacity).is_ok())
+        };
+        Self::SIDES.into_iter().filter(|side| Self::new(*side, torus).is_ok_and(has_tables)).collect()
     }
 
     /// Returns the torus.
@@ -259,7 +287,7 @@ mod tests {
     fn mappings() -> impl Iterator<Item = FftMapping> {
         let torus = |side| Torus3::new([side; 3]).unwrap();
         [2, 4, 8, 16].into_iter().flat_map(move |cards| {
-            FftMapping::fitting(cards).into_iter().map(move |side| FftMapping::new(side, torus(cards)).unwrap())
+            FftMapping::with_lines(cards).into_iter().map(move |side| FftMapping::new(side, torus(cards)).unwrap())
         })
     }
 
@@ -310,5 +338,24 @@ mod tests {
              (these fit: 32, 64, 128, 256)"
         );
         assert!(refused(32, [16, 16, 16]).ends_with("(these fit: 64, 128, 256)"));
+    }
+
+    #[test]
+    fn sides_that_fit_have_corner_turns_that_fit() {
+        let fitting = |cards: u32, capacity: Capacity| {
+            let sides = FftMapping::fitting(Torus3::new([cards; 3]).unwrap(), capacity);
+            sides.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+        };
+        // The depth of the cards in docs/novo-g.md.
+        let held = |cards| fitting(cards, Capacity { depth: 8192, ..Capacity::default() });
+        assert_eq!([2, 4, 8].map(held), ["16 32 64", "16 32 64 128", "32 64 128"]);
+        assert_eq!(held(3), "");
+        assert_eq!(fitting(2, Capacity { entries: 1, ..Capacity::default() }), "");
+        let fitting = FftMapping::fitting(Torus3::new([2; 3]).unwrap(), Capacity { depth: 10, ..Capacity::default() });
+        let error = FftMappingError::Buffers { side: 16, packets: 43, depth: 10, fitting };
+        assert_eq!(
+            error.to_string(),
+            "the corner turns of 16 points need buffers of 43 packets, the cards' hold 10 (these fit: none)"
+        );
     }
 }

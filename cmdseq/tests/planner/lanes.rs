@@ -142,3 +142,23 @@ fn cards_that_lack_something_get_other_plans() {
     };
     assert!(plan(&in_order, &with_lanes(8, connected(4))).is_err());
 }
+
+/// As many chunks as channels that stripes share, whether that divides the cards or not.
+#[test]
+fn lanes_are_right_however_few_channels_a_card_has() {
+    for (nodes, memory_channels) in [(3, 1), (5, 2), (7, 4), (12, 4), (26, 4), (26, 8), (36, 16), (40, 32)] {
+        let capabilities = Capabilities { memory_channels, ..with_lanes(2, connected(nodes)) };
+        for collective in [Collective::Send, Collective::Broadcast, Collective::Reduce, Collective::Allreduce] {
+            for bytes in [1, 12, 4096] {
+                let request = request(collective, nodes, bytes, Some(Algorithm::Lanes));
+                let Ok(plan) = plan(&request, &capabilities) else { continue };
+                check(&plan, &capabilities);
+                let input = data(&plan.request);
+                assert!(
+                    run(&plan, &capabilities, &input) == expected(&plan.request, &input),
+                    "{collective} of {bytes} B on {nodes} cards with {memory_channels} channels"
+                );
+            }
+        }
+    }
+}

@@ -38,6 +38,8 @@ pub(super) const GREETING: u16 = 1;
 pub(super) const STEPS: usize = 3;
 /// How long an end waits before it tries again to reach the other, which is not there yet, or whose link is down.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
+/// How long an end that closes tries to tell the other while the link is down.
+pub(super) const LAST: Duration = Duration::from_secs(1);
 
 /// What came of reaching for the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

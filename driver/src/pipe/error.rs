@@ -32,7 +32,8 @@ pub enum PipeError {
         /// Why the other end's card took no signal, if so: then that end is gone.
         gone: Option<Status>,
     },
-    /// The writer has ended before all that was written had left. What had left was read.
+    /// The writer has ended before all that was written had left, or a message was lost with the link, after which it ends. What
+    /// came before was read.
     #[error("The writer has ended before all its data had left")]
     Truncated,
     /// The first slot holds what no writer of this version greets with.

@@ -11,13 +11,10 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{End, Pipe, Reached, SIGNAL};
+use crate::pipe::end::{End, LAST, Pipe, Reached, SIGNAL};
 use crate::pipe::error::PipeError;
 use crate::pipe::slot::{self, HEADER, Message, SLOT, SLOTS, index};
 use crate::queue::check;
-
-/// How long a reader that closes tries to tell the writer while the link is down.
-const LAST: Duration = Duration::from_secs(1);
 
 /// The end of a pipe that reads. It has the card to itself.
 ///
@@ -60,6 +57,7 @@ impl PipeReader {
             }
             end.close_window()?;
             let key = greeted(&mut end)?;
+            mark_slots(&mut end)?;
             end.open_window(rights, key)?;
             match end.reach_until(end.answer(), deadline)? {
                 Reached::Window => break,
@@ -153,7 +151,9 @@ impl PipeReader {
         }
         let (at, mut header) = (index(self.next) * SLOT, [0; HEADER]);
         self.end.buffer.read(at, &mut header).map_err(Error::Bus)?;
-        match Message::decode(&header, self.next)? {
+        let is_missing = slot::is_missing(&header, self.next);
+        let message = if is_missing { Message::Truncated } else { Message::decode(&header, self.next)? };
+        match message {
             Message::Data(bytes) => self.left = (at + HEADER, bytes),
             Message::End => self.is_at_end = true,
             Message::Truncated => return Err(PipeError::Truncated),
@@ -183,6 +183,18 @@ fn greeted(end: &mut End) -> Result<u32, PipeError> {
     let mut greeting = [0; HEADER];
     end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
     slot::greeted(&greeting)
+}
+
+/// Has each slot say that messages were lost, until its first one comes: what an earlier pipe has left there does not pass for it.
+fn mark_slots(end: &mut End) -> Result<(), Error> {
+    let mut copies = Vec::with_capacity(SLOTS);
+    for sequence in 0..SLOTS as u64 {
+        let slot = index(sequence);
+        end.buffer.write(slot * SLOT, &Message::Truncated.encode(sequence)).map_err(Error::Bus)?;
+        copies.push(end.copy(end.on_host(slot), end.on_card(slot), HEADER));
+    }
+    let timeout = end.card.timeout();
+    end.card.run(copies, timeout).map(drop)
 }
 
 impl io::Read for PipeReader {

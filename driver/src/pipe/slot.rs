@@ -7,7 +7,9 @@
 //! | 12 to 15 | in the last message, which is empty, 1, or 2 if messages before it were lost; else 0 |
 //! | 16 to 63 | zero |
 //!
-//! A writer greets its reader in the first slot, before any message: `fpga` in ASCII, the key of their windows, zeros.
+//! A writer greets its reader in the first slot, before any message: `fpga` in ASCII, the key of their windows, zeros. The reader
+//! then marks each slot, before it answers: its first message is one that says that messages were lost. That is read if a signal
+//! comes without the message.
 
 use crate::pipe::error::PipeError;
 
@@ -49,6 +51,13 @@ pub(super) fn index(sequence: u64) -> usize {
     (sequence % SLOTS as u64) as usize
 }
 
+/// Whether a slot that should hold message `sequence` still holds the one before it. Then the signal was that of another message,
+/// and this one is lost: see [`Message::Truncated`].
+pub(super) fn is_missing(header: &[u8; HEADER], sequence: u64) -> bool {
+    let before = sequence.checked_sub(SLOTS as u64);
+    before.is_some_and(|before| header.starts_with(&before.to_le_bytes()))
+}
+
 /// What a slot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
@@ -56,7 +65,8 @@ pub(super) enum Message {
     Data(usize),
     /// The end of the file.
     End,
-    /// The end, but messages before it were lost.
+    /// The end, but messages before it were lost. It takes the place of the first of these that its writer knows of. That one may
+    /// have come nevertheless, if the link went down; then the reader finds the next one missing.
     Truncated,
 }
 
@@ -140,6 +150,16 @@ mod tests {
             prop_assert!(greeted(&greeting(0)).is_err());
             prop_assert!(greeted(&Message::Data(1).encode(0)).is_err());
         }
+    }
+
+    #[test]
+    fn a_message_is_missing_if_the_one_before_it_is_still_there() {
+        for sequence in 0..3 * SLOTS as u64 {
+            assert!(!is_missing(&Message::Data(1).encode(sequence), sequence));
+            assert!(is_missing(&Message::Data(1).encode(sequence), sequence + SLOTS as u64));
+            assert!(!is_missing(&Message::Data(1).encode(sequence), sequence + 2 * SLOTS as u64));
+        }
+        assert!(!is_missing(&greeting(7), 0));
     }
 
     #[test]

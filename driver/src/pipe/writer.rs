@@ -11,7 +11,7 @@ use crate::card::Card;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ledger::token::Token;
-use crate::pipe::end::{AGAIN, End, PIPE_BUF, Pipe, Reached, SIGNAL, STEPS, draw_key};
+use crate::pipe::end::{AGAIN, End, LAST, PIPE_BUF, Pipe, Reached, SIGNAL, STEPS, draw_key};
 use crate::pipe::error::PipeError;
 use crate::pipe::slot::{HEADER, Message, SLOT, SLOTS, greeting, index};
 use crate::queue::check;
@@ -44,12 +44,27 @@ impl PipeWriter {
     /// # Errors
     /// [`Error::BadArgument`] if `card` is not the writer's or the pipe does not fit; [`PipeError::NoPeer`]; the card's.
     pub fn open(card: Card, pipe: Pipe, timeout: Duration) -> Result<Self, PipeError> {
+        PipeWriter::open_until(card, pipe, timeout, &mut || false)
+    }
+
+    /// As [`open`](PipeWriter::open). The time is up too once `is_stopped`, which is asked about every 100 ms: then either no reader
+    /// takes the pipe for open, or the end is returned, whose [`close`](PipeWriter::close) tells the reader. A writer that vanishes
+    /// instead may leave a reader waiting that has just answered.
+    ///
+    /// # Errors
+    /// As [`open`](PipeWriter::open): [`PipeError::NoPeer`] for a writer that was stopped.
+    pub fn open_until(
+        card: Card,
+        pipe: Pipe,
+        timeout: Duration,
+        is_stopped: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, PipeError> {
         if card.node() != pipe.writer {
             return Err(Error::argument("card of the writer", card.node(), format!("node {}", pipe.writer)).into());
         }
         let deadline = Deadline::after(timeout);
         let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe)?)?;
-        if !meet(&mut end, deadline)? {
+        if !meet(&mut end, deadline, is_stopped)? {
             return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
         }
         Ok(PipeWriter {
@@ -77,7 +92,7 @@ impl PipeWriter {
     /// the [card's timeout](Card::timeout).
     pub fn write(&mut self, data: &[u8]) -> Result<usize, PipeError> {
         let deadline = Deadline::after(self.timeout);
-        while !self.sent.is_empty() {
+        while !self.sent.is_empty() && !self.is_broken {
             // Waits only for room.
             let until = if self.sent.len() < SLOTS { Deadline::after(Duration::ZERO) } else { deadline };
             if !self.settle_first(until)? {
@@ -88,7 +103,7 @@ impl PipeWriter {
             return Err(PipeError::Broken);
         }
         if self.sent.len() == SLOTS {
-            return Err(self.full(deadline));
+            return Err(full(deadline));
         }
         if data.is_empty() {
             return Ok(0);
@@ -107,9 +122,10 @@ impl PipeWriter {
     }
 
     fn flush_until(&mut self, deadline: Deadline) -> Result<(), PipeError> {
-        while !self.sent.is_empty() {
+        // Once the pipe is broken, what is left may wait for slots that nobody gives any more.
+        while !self.sent.is_empty() && !self.is_broken {
             if !self.settle_first(deadline)? {
-                return Err(self.full(deadline));
+                return Err(full(deadline));
             }
         }
         if self.is_broken { Err(PipeError::Broken) } else { Ok(()) }
@@ -140,6 +156,11 @@ impl PipeWriter {
             Ok(()) | Err(PipeError::Broken) => {}
             Err(error) => return Err(error),
         }
+        if !self.sent.is_empty() {
+            // Of a broken pipe: the card would do nothing else before.
+            self.stop()?;
+            self.sent.clear();
+        }
         self.end.close_window()?;
         self.end.free()?;
         Ok(self.end.card)
@@ -167,11 +188,22 @@ impl PipeWriter {
         self.end_with(Message::End, deadline)
     }
 
-    /// Sends the last message, and waits until the reader's card has it.
+    /// Sends the last message, and waits until the reader's card has it. It is sent again if the link goes down, and may then come
+    /// twice, which does no harm: the reader takes nothing after it.
     fn end_with(&mut self, last: Message, deadline: Deadline) -> Result<(), PipeError> {
-        self.moving = None;
-        self.send(last, &[], deadline)?;
-        self.flush_until(deadline)
+        let tries = Deadline::after(LAST.min(deadline.left()));
+        loop {
+            self.moving = None;
+            self.send(last, &[], deadline)?;
+            let ended = self.flush_until(deadline);
+            let is_unknown = matches!(ended, Err(PipeError::Card(Error::Failed { status: Status::LinkDown, .. })));
+            if !is_unknown || tries.left().is_zero() {
+                return ended;
+            }
+            self.sent.clear();
+            self.next -= 1;
+            std::thread::sleep(AGAIN.min(tries.left()));
+        }
     }
 
     /// Ends what the card runs: no message may leave after one that is missing.
@@ -236,23 +268,20 @@ impl PipeWriter {
         self.moving = None;
         Ok(true)
     }
-
-    /// Why a call has waited in vain.
-    fn full(&self, deadline: Deadline) -> PipeError {
-        if self.is_broken {
-            return PipeError::Broken;
-        }
-        PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
-    }
 }
 
-/// Greets until a reader answers, and returns whether one does in time.
-fn meet(end: &mut End, deadline: Deadline) -> Result<bool, Error> {
+/// Why a call has waited in vain.
+fn full(deadline: Deadline) -> PipeError {
+    PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
+}
+
+/// Greets until a reader answers, and returns whether one does in time, which is up once `is_stopped`.
+fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
     // Whether a reader may have been told the key: then an answer may come at any time.
     let mut is_told = false;
     loop {
         is_told |= greet(end)? != Reached::NoWindow;
-        let left = deadline.left();
+        let left = if is_stopped() { Duration::ZERO } else { deadline.left() };
         let is_answered = match (is_told, left.is_zero()) {
             (true, false) => end.await_greeting(Deadline::after(ANSWER.min(left)))?,
             (true, true) => was_answered(end)?,

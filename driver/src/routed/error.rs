@@ -110,7 +110,7 @@ pub enum Error {
     /// The corner turns of a transform cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The torus holds no transform of this size.
+    /// The torus, or the buffers of its cards, hold no transform of this size.
     #[error(transparent)]
     Mapping(#[from] FftMappingError),
     /// A card has fewer cores for lines of this length.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use cmdseq::routing::{FftAxis, FftMapping, FftPlace, RoutingReport, TreeAlgorithm, compile};
+use cmdseq::routing::{
+    Capacity, FftAxis, FftMapping, FftMappingError, FftPlace, RoutedTables, RoutingReport, TreeAlgorithm, VerifyError,
+    compile, verify,
+};
 
 use crate::card::Card;
 use crate::cluster::Cluster;
@@ -79,11 +82,12 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Mapping`], [`Error::Cores`] and [`Error::Tables`] for a transform that the cards cannot hold, before anything is
-    /// written; [`Error::Stalled`] if the cards have not ended within the time limit; those of [`load`](Network::load); the cards',
-    /// such as [`Timeout`](crate::Error::Timeout) of one that does not copy its points within the time limit.
+    /// written; the first has the sides that they hold. [`Error::Stalled`] if the cards have not ended within the time limit; those
+    /// of [`load`](Network::load); the cards', such as [`Timeout`](crate::Error::Timeout) of one that does not copy its points
+    /// within the time limit.
     pub fn transform(&mut self, cluster: &mut Cluster, transform: &Transform, input: &[u8]) -> Result<Transformed> {
         let Transform { side, cores, timeout } = *transform;
-        let mapping = FftMapping::new(side, self.torus())?;
+        let mapping = FftMapping::new(side, self.torus()).map_err(|error| self.with_fitting(error))?;
         let expected = (side as usize).pow(3) * POINT_BYTES;
         if input.len() != expected {
             return Err(crate::error::Error::argument("bytes of an array", input.len(), expected.to_string()).into());
@@ -98,7 +102,13 @@ impl Network {
         // A run that stalled before holds the tables.
         units.iter().try_for_each(Unit::disarm)?;
         let collectives = mapping.collectives(FftMapping::PACKET_POINTS);
-        let loaded = self.load(&compile(self.torus(), &collectives, TreeAlgorithm::Ocr)?)?;
+        let tables = compile(self.torus(), &collectives, TreeAlgorithm::Ocr)?;
+        let loaded = match self.load(&tables) {
+            Err(Error::Tables(VerifyError::Overflow { .. })) => {
+                return Err(self.too_many_packets(side, &tables)?.into());
+            }
+            loaded => loaded?,
+        };
         let bytes = mapping.points() as usize * POINT_BYTES;
         let output_at = (bytes as u64).next_multiple_of(ALIGNMENT);
         let turns = [FftAxis::X, FftAxis::Y].map(|axis| expected_packets(mapping, axis));
@@ -148,6 +158,35 @@ impl Network {
             depth_max: counts.iter().map(|one| one.depth_max).max().unwrap_or(0),
             report: loaded.report,
         })
+    }
+
+    /// Replaces the sides that have a line for each card by those that the cards' buffers and tables hold, too.
+    fn with_fitting(&self, error: FftMappingError) -> FftMappingError {
+        match error {
+            FftMappingError::Side { side, cards, why, .. } => {
+                let fitting = FftMapping::fitting(self.torus(), self.capacity());
+                FftMappingError::Side { side, cards, why, fitting }
+            }
+            error => error,
+        }
+    }
+
+    /// Returns the refusal of corner turns whose tables overflow a buffer.
+    fn too_many_packets(&self, side: u32, tables: &RoutedTables) -> Result<FftMappingError> {
+        let capacity = self.capacity();
+        // The verifier names the first buffer that overflows; the fullest one says what is needed.
+        let report = verify(tables, Capacity { depth: u64::MAX, ..capacity })?;
+        let fitting = FftMapping::fitting(self.torus(), capacity);
+        Ok(FftMappingError::Buffers { side, packets: report.link_packets_max, depth: capacity.depth, fitting })
+    }
+
+    /// Returns what every card has room for.
+    fn capacity(&self) -> Capacity {
+        let least = |one: Capacity, other: Capacity| Capacity {
+            entries: one.entries.min(other.entries),
+            depth: one.depth.min(other.depth),
+        };
+        self.routers.iter().map(|router| router.capacity).reduce(least).unwrap_or_default()
     }
 
     /// Returns when a phase (0 to 2) or a corner turn (3 and 4) began and ended on all cards; `None` if no card did anything in it.

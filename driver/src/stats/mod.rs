@@ -12,6 +12,8 @@ pub use sensors::PublishedSensors;
 
 /// Beginning of the names of the files.
 const PREFIX: &str = "fpga-stats.";
+/// End of the name of a file that does not have all of its words yet, as `PublishedWords` makes it.
+const UNFINISHED: &str = ".part";
 
 /// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"FPGASTAT");

@@ -11,9 +11,9 @@ use fpga_hal::memory::read_words;
 
 use super::sensed::{self, SensedValue};
 use super::{
-    FLAG_MOCK, MAGIC, PREFIX, SENSOR_WORDS, SENSORS_MAX, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH, W_FAILED,
-    W_LINK_FAILURES, W_LINKS, W_NAME, W_PROCESS, W_RESTARTS, W_SENSED, W_SENSOR_COUNT, W_SENSORS, W_SINCE, W_START,
-    W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
+    FLAG_MOCK, MAGIC, PREFIX, SENSOR_WORDS, SENSORS_MAX, UNFINISHED, VERSION, W_BYTES, W_COMMAND, W_COMPLETED, W_DEPTH,
+    W_FAILED, W_LINK_FAILURES, W_LINKS, W_NAME, W_PROCESS, W_RESTARTS, W_SENSED, W_SENSOR_COUNT, W_SENSORS, W_SINCE,
+    W_START, W_STATE, W_SUBMITTED, W_VERSION, WORDS, process,
 };
 use crate::ledger::state::State;
 
@@ -197,12 +197,25 @@ fn printable(path: &Path) -> String {
     text::printable(&path.to_string_lossy())
 }
 
-/// Returns the process id in the name of a file of published counters; `None` if it is no such name. A process and a number have one
-/// name, so that no other file has the same.
-fn pid_of_name(name: &OsStr) -> Option<u32> {
-    let (pid, number) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
+/// Returns the process id in the name of a file of published counters, which ends with `suffix`; `None` if it is no such name. A
+/// process and a number have one name, so that no other file has the same.
+fn pid_of_name(name: &OsStr, suffix: &str) -> Option<u32> {
+    let (pid, number) = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(suffix)?.split_once('.')?;
     let decimal = |text: &str| text.parse().ok().filter(|value: &u32| value.to_string() == text);
     decimal(number).and(decimal(pid))
+}
+
+/// Returns the files in `directory` with the name of published counters and `suffix`, each with the process id in its name.
+fn named(directory: &Path, suffix: &str) -> Result<Vec<(PathBuf, u32)>, StatsError> {
+    let failed = |source| StatsError::Io { path: directory.into(), source };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Some(pid) = pid_of_name(&entry.file_name(), suffix) {
+            paths.push((entry.path(), pid));
+        }
+    }
+    Ok(paths)
 }
 
 /// A file of published counters, and what it holds.
@@ -214,14 +227,7 @@ pub type StatsFile = (PathBuf, Result<CardStats, StatsError>);
 /// # Errors
 /// [`StatsError::Io`] if the directory cannot be read. A file that vanishes meanwhile is left out.
 pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
-    let failed = |source| StatsError::Io { path: directory.into(), source };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if let Some(pid) = pid_of_name(&entry.file_name()) {
-            paths.push((entry.path(), pid));
-        }
-    }
+    let mut paths = named(directory, "")?;
     // By process and number, which may have any number of digits.
     paths.sort_by_key(|(path, _)| (path.as_os_str().len(), path.clone()));
     let read = |(path, pid): (PathBuf, u32)| {
@@ -238,13 +244,25 @@ pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
     Ok(paths.into_iter().filter_map(read).collect())
 }
 
-/// Removes the files in `directory` whose owners are gone, as far as this process may, and returns their number.
+/// Removes the files in `directory` whose owners are gone, also unfinished ones, as far as this process may, and returns their
+/// number.
 ///
 /// # Errors
 /// As [`list_stats`].
 pub fn remove_gone_stats(directory: &Path) -> Result<usize, StatsError> {
-    let gone = list_stats(directory)?
+    let finished = list_stats(directory)?
         .into_iter()
         .filter(|(_, found)| matches!(found, Ok(CardStats { owner: OwnerState::Gone, .. })));
-    Ok(gone.filter(|(path, _)| fs::remove_file(path).is_ok()).count())
+    let unfinished = named(directory, UNFINISHED)?.into_iter().filter(|(path, pid)| is_left(path, *pid));
+    let gone = finished.map(|(path, _)| path).chain(unfinished.map(|(path, _)| path));
+    Ok(gone.filter(|path| fs::remove_file(path).is_ok()).count())
+}
+
+/// Whether the process `pid`, which has not finished the file, is gone. Without all of its words, a file does not tell when that
+/// process started: then another process with its id counts as that process.
+fn is_left(path: &Path, pid: u32) -> bool {
+    match read_stats(path) {
+        Ok(card) if card.pid == pid => card.owner == OwnerState::Gone,
+        _ => matches!(process::find(pid), Ok(None)),
+    }
 }

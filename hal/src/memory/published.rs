@@ -36,13 +36,25 @@ impl PublishedWords {
     /// without the bits of the process's umask. If the process watches 512 mappings already, this one is not watched, and if the
     /// file is truncated, SIGBUS ends the process: a warning says so.
     ///
+    /// Until then the file has the suffix `.part`. One that is there is of a process that was killed, and is removed: nobody else
+    /// may create a file at `path` at the same time.
+    ///
     /// # Errors
-    /// Those of the file system; also if `path` with the suffix `.part` exists.
+    /// Those of the file system; also if this user may not remove what is at `path` with the suffix `.part`.
     pub fn create(path: &Path, initial: &[u64]) -> io::Result<Self> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o644).open(&part)?;
+        let part = PathBuf::from(part);
+        let file = match new_file(&part) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let left = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("cannot remove {}: {error}", part.display()))
+                };
+                fs::remove_file(&part).map_err(left)?;
+                new_file(&part)
+            }
+            file => file,
+        }?;
         let map = map(file, initial).and_then(|map| fs::rename(&part, path).map(|()| map));
         let map = map.inspect_err(|_| drop(fs::remove_file(&part)))?;
         let watch = sigbus::watch(map.as_mut_ptr(), map.len(), &Arc::default());
@@ -73,6 +85,11 @@ impl PublishedWords {
     pub fn is_here(&self) -> bool {
         self.owner.is_here()
     }
+}
+
+/// Creates a file, which is no link to another.
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)
 }
 
 fn map(mut file: File, initial: &[u64]) -> io::Result<MmapRaw> {
@@ -144,6 +161,27 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no other file is left");
         drop(words);
         assert_eq!(read_words(&path, 3).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, part, other] = ["words", "words.part", "other"].map(|name| directory.path().join(name));
+        fs::write(&other, "of somebody else").unwrap();
+        fs::write(&part, [9; 100]).unwrap();
+        drop(PublishedWords::create(&path, &[1, 2]).unwrap());
+        for target in [other.clone(), directory.path().join("missing")] {
+            std::os::unix::fs::symlink(&target, &part).unwrap();
+            let words = PublishedWords::create(&path, &[1, 2]).unwrap();
+            assert_eq!(read_words(&path, 2).unwrap(), [1, 2]);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "only the words and the other file");
+            drop(words);
+        }
+        assert_eq!(fs::read(&other).unwrap(), b"of somebody else", "a link is followed");
+        fs::create_dir(&part).unwrap();
+        let refused = PublishedWords::create(&path, &[1, 2]).unwrap_err().to_string();
+        assert!(refused.contains("cannot remove") && refused.contains("words.part"), "{refused}");
+        assert!(part.is_dir() && !path.exists());
     }
 
     #[test]

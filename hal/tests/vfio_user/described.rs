@@ -27,7 +27,7 @@ fn options(map_bars: bool) -> Options {
 }
 
 /// Has `test` use a function whose server's replies `change` has changed, which sees the commands as well.
-fn with_changed(
+pub fn with_changed(
     map_bars: bool,
     change: impl Fn(&Reply, &mut Reply) + Sync,
     test: impl FnOnce(fpga_hal::Result<Function>, &Domain),

@@ -6,6 +6,7 @@ mod answers;
 mod card;
 mod described;
 mod descriptors;
+mod exhausted;
 mod functions;
 mod hostile;
 mod interrupts;

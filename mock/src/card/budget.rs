@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
 /// Memory assumed if the machine does not report its size.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
 
@@ -112,7 +114,9 @@ pub(crate) fn of_this_machine() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").map(|text| limit_files(&text)).unwrap_or_default();
     let limits = groups.iter().filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
-    limits.chain(machine).min().unwrap_or(UNKNOWN_MACHINE) / 2
+    let of_process =
+        getrlimit(Resource::RLIMIT_AS).ok().map(|(limit, _)| limit).filter(|limit| *limit != RLIM_INFINITY);
+    limits.chain(machine).chain(of_process).min().unwrap_or(UNKNOWN_MACHINE) / 2
 }
 
 /// Returns the machine's memory in bytes, from `/proc/meminfo` (proc(5)).

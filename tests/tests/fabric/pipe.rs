@@ -1,5 +1,8 @@
 //! Pipes between the hosts of two cards: what is written is read, in order and once; the ends of a pipe as pipe(7) has them.
 
+mod hurry;
+mod lost;
+
 use std::io::{self, Read as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -366,21 +369,30 @@ fn greeting() -> [u8; 64] {
 /// Writes `what` at the beginning of the window with `key` on node 1, and adds 1 to `signal` there.
 fn put(card: &mut Card, key: u32, what: &[u8; 64], signal: u16) -> Instruction {
     card.write_memory(0, what).unwrap();
-    let window = Window { slot: (card.capabilities().windows - 1) as u16, key };
-    Instruction::put_signal(1, Operand::card(0), Operand::card(0), 64, signal, 1).through(window)
+    Instruction::put_signal(1, Operand::card(0), Operand::card(0), 64, signal, 1).through(window(card, key))
 }
 
-/// Greets the reader at node 1 from node 0 without the driver's pipe, with a window for slots or without.
-fn forge(fabric: &Fabric, what: &[u8; 64], has_window: bool) -> Card {
-    let mut card = card(fabric, 0);
+/// The window of either end of a pipe.
+fn window(card: &Card, key: u32) -> Window {
+    Window { slot: (card.capabilities().windows - 1) as u16, key }
+}
+
+/// The card of an end without the driver's pipe, with the communicator of nodes 0 and 1.
+fn forged(fabric: &Fabric, node: u32) -> Card {
+    let mut card = card(fabric, node);
     card.reset().unwrap();
     let members = card.allocate(4).unwrap();
     members.write(0, &[0, 0, 1, 0]).unwrap();
     let group = Bound::from(Instruction::group(2, members.iova().0, 2)).holding(members);
     card.run([group], LONG).unwrap();
+    card
+}
+
+/// Greets the reader at node 1 from node 0 without the driver's pipe, with a window for slots or without.
+fn forge(fabric: &Fabric, what: &[u8; 64], has_window: bool) -> Card {
+    let mut card = forged(fabric, 0);
     if has_window {
-        let window = Window { slot: (card.capabilities().windows - 1) as u16, key: FORGED };
-        let open = Instruction::open(window, Rights::SIGNAL, Operand::card(0), PIPE_BYTES).on(2);
+        let open = Instruction::open(window(&card, FORGED), Rights::SIGNAL, Operand::card(0), PIPE_BYTES).on(2);
         card.run([open], LONG).unwrap();
     }
     let greet = put(&mut card, Pipe::new(0, 1).key, what, 1).on(2);
@@ -507,61 +519,6 @@ fn ends_meet_whenever_the_link_is_lost() {
         fabric.plant(Fault::Flap { a: 0, b: 1, when: When::After(at * STEP), down_ps: STEP, count: 1 });
         drop(open(&fabric, Pipe::new(0, 1)));
     }
-}
-
-/// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`.
-fn in_a_hurry<End>(peer: u32, mut open: impl FnMut(Duration) -> Result<End, PipeError>) -> End {
-    let mut met = None;
-    let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
-    until("the other end", || {
-        match open(limits.next().unwrap()) {
-            Ok(end) => met = Some(end),
-            Err(PipeError::NoPeer { node, .. }) => assert_eq!(node, peer),
-            Err(other) => panic!("{other}"),
-        }
-        met.is_some()
-    });
-    met.unwrap()
-}
-
-/// A writer that does not wait for long enough may be met, or else takes no reader with it.
-#[test]
-fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
-    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
-    let pipe = Pipe::new(0, 1);
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| {
-            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
-            let mut came = String::new();
-            reader.read_to_string(&mut came).expect("data");
-            came
-        });
-        let mut writer = in_a_hurry(1, |limit| PipeWriter::open(card(&fabric, 0), pipe, limit));
-        writer.set_timeout(LONG);
-        writer.write_all(b"hello").unwrap();
-        writer.close().unwrap();
-        assert_eq!(reading.join().expect("no panic"), "hello");
-    });
-}
-
-/// A reader that does not wait for long enough may be met, or else takes no writer with it.
-#[test]
-fn a_reader_in_a_hurry_keeps_no_writer_out() {
-    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
-    let pipe = Pipe::new(0, 1);
-    thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
-            writer.write_all(b"hello").unwrap();
-            writer.close().unwrap();
-        });
-        let mut reader = in_a_hurry(0, |limit| PipeReader::open(card(&fabric, 1), pipe, limit));
-        reader.set_timeout(LONG);
-        let mut came = String::new();
-        reader.read_to_string(&mut came).unwrap();
-        assert_eq!(came, "hello");
-        writing.join().expect("no panic");
-    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cmdseq::plan::{Request, candidates};
 use cmdseq::routing::{
-    CollectiveKind, Route, RouteKind, RoutedCollective, RoutedTables, Torus3, TreeAlgorithm, VerifyError, compile,
+    CollectiveKind, FftMappingError, Route, RouteKind, RoutedCollective, RoutedTables, Torus3, TreeAlgorithm, compile,
 };
 use cmdseq::{Combine, Element, Reduction};
 use fpga_driver::routed::{Error, Network, Transform, Transformed};
@@ -389,7 +389,7 @@ fn what_does_not_fit_is_refused_before_anything_is_written() {
         assert!(error.contains(message), "{error}");
         assert_eq!(network.in_force().unwrap().generation, 0);
     };
-    refuse(48, 16, "no core transforms lines of this length (these fit: 16, 32, 64, 128, 256)");
+    refuse(48, 16, "no core transforms lines of this length (these fit: 16, 32, 64)");
     refuse(16, 76, "76 cores for lines of 16 points in a card (expected 1 to 75)");
     refuse(16, 0, "0 cores for lines of 16 points");
     let (_fabric, mut cluster) = open(Profile {
@@ -397,7 +397,11 @@ fn what_does_not_fit_is_refused_before_anything_is_written() {
         ..novo_g("2x2x2")
     });
     let error = transform(&mut cluster, 16, SECONDS, &random(16, 1)).unwrap_err();
-    assert!(matches!(error, Error::Tables(VerifyError::Overflow { depth: 10, .. })), "{error}");
+    let Error::Mapping(FftMappingError::Buffers { side: 16, packets, depth: 10, fitting }) = &error else {
+        panic!("{error}")
+    };
+    assert!(*packets > 10 && fitting.is_empty(), "{error}");
+    assert!(error.to_string().ends_with("packets, the cards' hold 10 (these fit: none)"), "{error}");
 }
 
 /// Tables that no host verified: packets go round for ever, and the run ends all the same.

@@ -110,6 +110,7 @@ impl From<fpga_select::Error> for Error {
     fn from(error: fpga_select::Error) -> Self {
         use fpga_select::Error::{NotMock, Open, Syntax};
         let class = match error {
+            _ if error.is_out_of_resources() => Class::Failed,
             Syntax { .. } | NotMock { .. } => Class::Usage,
             Open { source: fpga_hal::Error::Removed, .. } => Class::Gone,
             Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Class::Timeout,

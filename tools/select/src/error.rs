@@ -1,5 +1,9 @@
 //! Errors of selectors.
 
+use std::io;
+use std::iter::successors;
+use std::path::PathBuf;
+
 use fpga_mock::ProfileError;
 
 /// Error of a selector.
@@ -21,6 +25,17 @@ pub enum Error {
         selector: String,
         /// What is missing, and what is available.
         why: String,
+    },
+    /// The directory of a selector's sockets cannot be read.
+    #[error("cannot open {selector:?}: cannot read the directory {}", .path.display())]
+    Directory {
+        /// The selector, as given.
+        selector: String,
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
     },
     /// The selector names other cards where mock cards are required.
     #[error("invalid selector {selector:?}: expected a mock fabric, such as mock:optweb:4")]
@@ -47,3 +62,15 @@ pub enum Error {
         source: fpga_hal::Error,
     },
 }
+
+impl Error {
+    /// Whether this process or the machine had no file descriptor or no memory left. It says nothing about the card.
+    pub fn is_out_of_resources(&self) -> bool {
+        successors(std::error::Error::source(self), |cause| cause.source())
+            .filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
+            .any(|errno| OUT_OF_RESOURCES.contains(&errno))
+    }
+}
+
+/// `ENOMEM`, `ENFILE` and `EMFILE` of Linux `include/uapi/asm-generic/errno-base.h`.
+const OUT_OF_RESOURCES: [i32; 3] = [12, 23, 24];

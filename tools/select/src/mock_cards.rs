@@ -12,6 +12,8 @@ const TIME_MAX_US: u64 = 86_400_000_000;
 
 /// Options about links, which packets of collectives that switches compute do not regard.
 pub(crate) const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
+/// Options that set one value; others are faults, of which a card may have several.
+const OF_CARDS: [&str; 9] = ["lanes", "windows", "late", "posted", "split", "drift", "errors", "reset", "slow"];
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 3] = ["split", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -25,7 +27,7 @@ pub(crate) struct MockCards {
     /// `PROFILE:SHAPE`, as given.
     shape: String,
     /// Nodes of single cards; empty for all cards.
-    nodes: Vec<u32>,
+    pub(crate) nodes: Vec<u32>,
     /// Which function of each card.
     pub(crate) part: Part,
     pub(crate) faults: Vec<Fault>,
@@ -107,6 +109,9 @@ impl MockCards {
                 ));
             }
             mock.profile.shell = shell;
+        }
+        if let Some(name) = given_twice(&options) {
+            return Err(syntax(&format!("+{name} is given twice")));
         }
         for option in options {
             let wrong = || syntax(&malformed(option));
@@ -239,6 +244,13 @@ impl MockCards {
     }
 }
 
+/// Returns the name of an option that sets one value, and is given twice.
+fn given_twice<'a>(options: &[&'a str]) -> Option<&'a str> {
+    let names: Vec<&str> = options.iter().filter_map(|option| option.split('=').next()).collect();
+    let is_second = |(index, name): &(usize, &&str)| OF_CARDS.contains(*name) && names[..*index].contains(*name);
+    names.iter().enumerate().find(is_second).map(|(_, name)| *name)
+}
+
 /// Options, with their forms and ranges.
 const FORMS: [(&str, &str); 19] = [
     ("lanes", "+lanes=N, from 1 to 64"),
@@ -298,7 +310,11 @@ fn parse_profile(text: &str, fabric: &str) -> Result<Profile, Error> {
     };
     let Some(system) = System::ALL.into_iter().find(|system| profile == Some(system.name())) else {
         let shells = Shell::ALL.into_iter().filter(|shell| shell.option().is_empty()).filter_map(Shell::name);
-        let known: Vec<&str> = System::ALL.map(System::name).into_iter().chain(shells).collect();
+        let known: Vec<&str> = match shell {
+            // After `@` there is no shell, and some systems have none.
+            Some(_) => [System::Optweb, System::Circus, System::Bluelink].map(System::name).to_vec(),
+            None => System::ALL.map(System::name).into_iter().chain(shells).collect(),
+        };
         let known = known.join(", ");
         return Err(syntax(&format!("unknown profile {:?} (available: {known})", profile.unwrap_or_default())));
     };

@@ -40,10 +40,14 @@ impl Selector {
     /// Parses a selector. Reads directories of sockets, but opens no card.
     ///
     /// # Errors
-    /// [`Error::Syntax`], [`Error::NoCard`] or [`Error::Profile`].
+    /// [`Error::Syntax`], [`Error::NoCard`], [`Error::Directory`] or [`Error::Profile`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let cards = match text.split_once(':') {
             _ if xdma_cards::is_lone_card(text) => Cards::Xdma,
+            _ if xdma_cards::has_options(text) => {
+                let why = "the card in no fabric has no options and no faults";
+                return Err(Error::Syntax { selector: text.into(), why: why.into() });
+            }
             Some(("mock", _)) => Cards::Mock(Box::new(MockCards::parse(text)?)),
             Some(("vfio-user", _)) => {
                 let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
@@ -75,6 +79,11 @@ impl Selector {
             Cards::Xdma => vec![0],
             Cards::Vfio(_) | Cards::VfioUser(_) => Vec::new(),
         }
+    }
+
+    /// Whether it selects a mock fabric, and not cards of one.
+    pub fn is_whole_fabric(&self) -> bool {
+        self.mock().is_some_and(|mock| mock.nodes.is_empty())
     }
 
     /// Returns which function of each card it selects. Only some mock cards have others than the card itself.
@@ -215,11 +224,13 @@ impl Selector {
                     vfio_user::connect_with(path, domain, &options).map_err(named)
                 };
                 let domain = Domain::vfio_user();
+                let functions = paths.iter().map(|path| open(path, &domain)).collect::<Result<_, _>>()?;
+                // Only now: opening a control function resets its card, which another process has unless this one does.
                 if with_controls {
                     let opened = |path: &PathBuf| control_socket(path).and_then(|path| open(&path, &domain).ok());
                     controls = paths.iter().map(opened).collect();
                 }
-                (paths.iter().map(|path| open(path, &domain)).collect::<Result<_, _>>()?, None)
+                (functions, None)
             }
         };
         Ok(Selection { selector: self.text.clone(), kind: self.kind(), functions, controls, fabric })

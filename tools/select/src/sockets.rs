@@ -10,10 +10,7 @@ use crate::part::Part;
 
 /// Returns the socket at `path`, or all sockets of cards in the directory at `path`. A missing path fails when the card is opened.
 pub(crate) fn sockets_at(selector: &str, path: PathBuf) -> Result<Vec<PathBuf>, Error> {
-    let unreadable = |error: std::io::Error| {
-        let why = format!("cannot read the directory {}: {error}", path.display());
-        Error::NoCard { selector: selector.into(), why }
-    };
+    let unreadable = |source| Error::Directory { selector: selector.into(), path: path.clone(), source };
     let entries = match fs::read_dir(&path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotADirectory | ErrorKind::NotFound) => return Ok(vec![path]),
         entries => entries.map_err(unreadable)?,

@@ -276,9 +276,15 @@ fn invalid_selectors_are_refused() {
         "mock:optweb:4/0,mock:optweb:4/0",
         "mock:optweb:4/0,mock:optweb:5/1",
         "mock:optweb:4/0,0000:3b:00.0",
+        "mock:optweb:4+lanes=2+lanes=3",
+        "mock:alveo-xdma:1+posted=4",
     ] {
         assert!(matches!(Selector::parse(text), Err(Error::Syntax { .. })), "{text:?}");
     }
+    let why = |text| Selector::parse(text).unwrap_err().to_string();
+    assert!(why("mock:alveo-xdma:2@nothing").ends_with("(available: optweb, circus, bluelink)"));
+    assert!(why("mock:alveo-xdma:1+posted=4").ends_with("no options and no faults"));
+    assert!(Selector::parse("mock:optweb:4+stop=0+stop=1").is_ok(), "several faults");
     assert!(matches!(Selector::parse("mock:optweb:1"), Err(Error::Profile { .. })));
     let card = Selector::parse("0000:3b:00.0").unwrap();
     assert!(matches!(card.fabric(), Err(Error::NotMock { .. })));

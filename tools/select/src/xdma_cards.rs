@@ -16,6 +16,11 @@ pub(crate) fn is_lone_card(text: &str) -> bool {
     NAMES.contains(&text)
 }
 
+/// Returns whether `text` selects the card, with options.
+pub(crate) fn has_options(text: &str) -> bool {
+    text.split_once('+').is_some_and(|(card, _)| is_lone_card(card))
+}
+
 /// Returns the selector of the card.
 pub(crate) fn selector() -> String {
     NAMES[1].to_owned()

@@ -72,7 +72,7 @@ impl Counted {
 
 pub(super) fn run(cli: &Cli) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let given = cli.cards.as_deref().map(|cards| vec![(cards, false)]);
+    let given = cards::given(cli)?.map(|cards| vec![(cards, false)]);
     let mut rows = Vec::new();
     for (selector, is_polled) in given.unwrap_or_else(|| SHELLS.to_vec()) {
         interrupt.check()?;

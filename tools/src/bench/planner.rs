@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::chart;
-use crate::cards::Cards;
+use crate::cards::{self, Cards};
 use crate::cli::{Cli, Planner};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
@@ -82,7 +82,7 @@ struct Planned {
 
 pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let given = cli.cards.as_deref().map(|cards| vec![cards]);
+    let given = cards::given(cli)?.map(|cards| vec![cards]);
     let fabrics = given.unwrap_or_else(|| FABRICS.to_vec());
     let bar = progress::count((fabrics.len() * ROWS.len()) as u64);
     let mut rows = Vec::new();

@@ -31,7 +31,8 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=400))]
     pub(crate) flits: u16,
 
-    /// Packets from each node to each of its destinations
+    /// Packets from each node to each of its destinations, at most 10 million in
+    /// all
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=100_000))]
     pub(crate) packets: u32,
 

@@ -34,7 +34,18 @@ pub(super) fn socket(path: &Path) -> Finding {
             Behind::Nobody => {
                 bad("no process listens".into(), "the server was killed, and has left its socket: start the server")
             }
-            Behind::Datagrams => bad("a datagram socket".into(), "the selector names the wrong file"),
+            Behind::Deaf => {
+                bad("no process listens".into(), "the process that has made the socket does not serve: start a server")
+            }
+            Behind::OtherType => bad("not a stream socket".into(), "the selector names the wrong file"),
+            Behind::Denied => Finding::Bad {
+                found: "this user may not open the socket".into(),
+                cause: "it belongs to a server of another user".into(),
+                fix: Fix::Hand(format!(
+                    "start the server as this user, or give this user the right to write {}",
+                    path.display()
+                )),
+            },
         },
         Err(error) => {
             bad(error.to_string(), "no server has created the socket, or this user may not read the directory")

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Failure, Result};
-use crate::{address, functions, known, output};
+use crate::{address, cards, functions, known, output};
 
 use finding::{Finding, Fix, SEQUENCER};
 
@@ -43,7 +43,8 @@ struct Check {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     let sysfs = functions::sysfs(cli);
-    let checks = match arguments.card.as_ref().or(cli.cards.as_ref()) {
+    let card = arguments.card.as_deref().map_or_else(|| cards::given(cli), |card| Ok(Some(card)))?;
+    let checks = match card {
         Some(card) => examine(&sysfs, card)?,
         None => examine_all(&sysfs)?,
     };
@@ -114,7 +115,7 @@ pub(crate) fn with_fix(cli: &Cli, failure: Failure) -> Failure {
         return failure;
     }
     let sysfs = functions::sysfs(cli);
-    let selector = cli.cards.as_deref().unwrap_or_default();
+    let selector = cards::given(cli).ok().flatten().unwrap_or_default();
     let functions = selector.split(',').filter_map(address::in_selector).map(|address| sysfs.function(address));
     let mut checks = functions.filter_map(std::result::Result::ok).flat_map(|one| examine_function(&sysfs, &one));
     match checks.find(|check| !check.ok) {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cmdseq::text::printable;
+
 /// Where ranks meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
@@ -33,8 +35,8 @@ impl FromStr for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(place) => write!(f, "tcp:{place}"),
+            Address::Unix(path) => write!(f, "unix:{}", printable(&path.to_string_lossy())),
+            Address::Tcp(place) => write!(f, "tcp:{}", printable(place)),
         }
     }
 }
@@ -48,6 +50,7 @@ mod tests {
         for text in ["unix:/run/job", "unix:job", "tcp:localhost:7000", "tcp:[::1]:7000"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+        assert_eq!("unix:/run/\u{1b}c".parse::<Address>().unwrap().to_string(), "unix:/run/\u{fffd}c");
         for text in
             ["", "unix:", "tcp:", "tcp:host", "tcp::7000", "tcp:host:0", "tcp:host:70000", "/run/job", "udp:a:1"]
         {

@@ -33,6 +33,7 @@ pub(super) fn error_of(end: &End) -> PeersError {
 pub(super) fn meet_error(end: End) -> MeetError {
     match end.kind {
         EndKind::Refused => MeetError::Refused { rank: end.rank, why: end.why },
+        EndKind::Late(_) => MeetError::Missing { rank: end.rank, why: end.why },
         _ => MeetError::Peers(error_of(&end)),
     }
 }

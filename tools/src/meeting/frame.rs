@@ -6,8 +6,8 @@ use cmdseq::text::printable;
 
 /// First bytes of a greeting, and the version of what follows.
 const MAGIC: [u8; 8] = *b"fpgameet";
-/// Version of the frames.
-pub(crate) const VERSION: u32 = 1;
+/// Version of the frames, and of what ranks tell each other in them.
+pub(crate) const VERSION: u32 = 2;
 /// Longest data of one rank.
 pub(crate) const DATA_MAX: usize = 4 << 20;
 /// Longest frame before a rank is known.

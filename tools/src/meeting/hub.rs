@@ -1,6 +1,6 @@
 //! Rank 0 of a meeting: it takes the others in, and passes on what they send.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,14 +47,21 @@ struct Gathering {
 
 impl Hub {
     pub(super) fn meet(part: &Part) -> Result<Hub, MeetError> {
-        let listen = |source| MeetError::Listen { address: part.address.clone(), source };
-        Hub::meet_at(&Listener::bind(&part.address).map_err(listen)?, part)
+        let (began, address) = (Instant::now(), part.address.clone());
+        match Listener::bind(part) {
+            Ok(listener) => Hub::meet_at(&listener, part, began),
+            // The resolver is late. The other ranks say the same.
+            Err(source) if source.kind() == ErrorKind::TimedOut => {
+                Err(MeetError::Connect { address, waited: part.timeout, source })
+            }
+            Err(source) => Err(MeetError::Listen { address, source }),
+        }
     }
 
-    /// Meets whoever connects to `listener`.
-    pub(super) fn meet_at(listener: &Listener, part: &Part) -> Result<Hub, MeetError> {
+    /// Meets whoever connects to `listener`. The meeting `began` when its name was resolved.
+    pub(super) fn meet_at(listener: &Listener, part: &Part, began: Instant) -> Result<Hub, MeetError> {
         let mut gathering = Gathering::new(part.of);
-        if let Err((end, error)) = gathering.complete(listener, part) {
+        if let Err((end, error)) = gathering.complete(listener, part, began) {
             gathering.end(&end);
             return Err(error);
         }
@@ -191,24 +198,23 @@ impl Gathering {
         Gathering { links, strangers: Vec::new(), strangers_max: of as usize + STRANGERS_MORE }
     }
 
-    /// Waits until all ranks have come.
+    /// Waits until all ranks have come, within the time limit since the meeting `began`.
     ///
     /// # Errors
     /// What the others are told, and why they did not meet.
-    fn complete(&mut self, listener: &Listener, part: &Part) -> Result<(), (End, MeetError)> {
-        let address = || part.address.clone();
+    fn complete(&mut self, listener: &Listener, part: &Part, began: Instant) -> Result<(), (End, MeetError)> {
         let failed = |source: io::Error| {
             let end = End { rank: 0, kind: EndKind::Gone, why: source.to_string() };
-            (end, MeetError::Listen { address: address(), source })
+            (end, MeetError::Listen { address: part.address.clone(), source })
         };
-        let began = Instant::now();
         while let Some(missing) = self.links.iter().position(Option::is_none) {
             let rank = missing as u32 + 1;
             let waited = began.elapsed();
             if waited >= part.timeout {
-                let kind = EndKind::Late(waited.as_millis() as u64);
-                let end = End { rank, kind, why: format!("it did not come to {}", part.address) };
-                return Err((end, MeetError::Missing { rank, address: address(), waited: part.timeout }));
+                let kind = EndKind::Late(part.timeout.as_millis() as u64);
+                let why = format!("did not come to {} within {:.1?}", part.address, part.timeout);
+                let end = End { rank, kind, why };
+                return Err((end.clone(), meet_error(end)));
             }
             if part.stop.load(Ordering::Relaxed) {
                 let end = End { rank: 0, kind: EndKind::Gone, why: "it was interrupted".to_owned() };

@@ -1,5 +1,5 @@
 //! The meeting point of `coll --meet`: rank 0 listens on a UNIX or TCP socket, the other ranks connect, and all data goes through rank 0.
-//! No thread: each rank moves data while it waits.
+//! No thread, except one that resolves a name: each rank moves data while it waits.
 
 pub(crate) mod address;
 mod ending;
@@ -7,6 +7,7 @@ mod frame;
 mod hub;
 mod link;
 pub(crate) mod part;
+mod resolver;
 pub(crate) mod sockets;
 mod spoke;
 mod stream;

@@ -42,8 +42,9 @@ pub(crate) enum MeetError {
     },
     #[error("rank {rank}: {why}")]
     Refused { rank: u32, why: String },
-    #[error("rank {rank} did not come to {address} within {waited:.1?}")]
-    Missing { rank: u32, address: Address, waited: Duration },
+    /// In the words of rank 0, on all ranks.
+    #[error("rank {rank} {why}")]
+    Missing { rank: u32, why: String },
     #[error("the ranks did not meet")]
     Peers(#[source] PeersError),
     #[error("interrupted before all ranks met")]

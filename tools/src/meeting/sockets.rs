@@ -1,18 +1,25 @@
 //! UNIX sockets, asked without connecting: a connection resets a card, and takes the place of a rank that comes to a meeting.
 
-use std::io::ErrorKind;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
 
 /// Who is behind a UNIX socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// A server, or somebody whom this user may not ask for.
+    /// A server, as far as this process sees: it sees no server of another network namespace.
     Server,
+    /// Somebody whom this user may not ask.
+    Denied,
+    /// A process that does not listen, not yet or never.
+    Deaf,
     /// Nobody: the process that made it was killed, and has left it.
     Nobody,
-    /// A process that takes datagrams, as no server of cards does.
-    Datagrams,
+    /// A process that takes datagrams or packets, as no server of cards does.
+    OtherType,
 }
 
 /// Finds who is behind `socket`. A file that is no socket has nobody behind it.
@@ -21,15 +28,93 @@ pub(crate) enum Behind {
 /// socket that a killed process has left.
 pub(crate) fn behind(socket: &Path) -> Behind {
     match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
-        Ok(()) => Behind::Datagrams,
+        Ok(()) => Behind::OtherType,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Behind::Nobody,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Behind::Denied,
+        Err(error) if is_of_wrong_type(&error) => by_table(&Table::read(Path::new("/")), socket),
         Err(_) => Behind::Server,
+    }
+}
+
+fn is_of_wrong_type(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EPROTOTYPE as i32)
+}
+
+/// Finds what `socket`, which takes no datagrams, is.
+fn by_table(table: &Table, socket: &Path) -> Behind {
+    let mut there = table.at(socket).peekable();
+    if there.peek().is_none() {
+        return Behind::Server;
+    }
+    let streams: Vec<&Entry> = there.filter(|entry| entry.kind == STREAM).collect();
+    match streams.as_slice() {
+        [] => Behind::OtherType,
+        streams if streams.iter().any(|entry| entry.listens) => Behind::Server,
+        _ => Behind::Deaf,
+    }
+}
+
+/// The sockets with a path in this network namespace, as `/proc/net/unix` lists them: also the ends of connections that their
+/// servers have accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Table(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    kind: u32,
+    listens: bool,
+    is_connected: bool,
+    /// As the server has bound it. Those that are relative to its directory are not in the table.
+    path: PathBuf,
+}
+
+/// `SOCK_STREAM`, `__SO_ACCEPTCON` and `SS_CONNECTED` of Linux `include/linux/net.h` and `include/uapi/linux/net.h`.
+const STREAM: u32 = 1;
+const LISTENS: u32 = 1 << 16;
+const CONNECTED: u32 = 3;
+
+impl Table {
+    /// Reads the table below `root`, a directory with `proc`; empty if it cannot be read.
+    pub(crate) fn read(root: &Path) -> Self {
+        let text = fs::read_to_string(root.join("proc/net/unix")).unwrap_or_default();
+        Table(text.lines().filter_map(Entry::parse).collect())
+    }
+
+    /// Whether a client is connected to the server of `socket`.
+    pub(crate) fn has_client(&self, socket: &Path) -> bool {
+        self.at(socket).any(|entry| entry.is_connected)
+    }
+
+    fn at<'a>(&'a self, socket: &'a Path) -> impl Iterator<Item = &'a Entry> {
+        let whole = socket.canonicalize().ok();
+        let is_it =
+            move |path: &Path| path == socket || Some(path) == whole.as_deref() || path.canonicalize().ok() == whole;
+        self.0.iter().filter(move |entry| is_it(&entry.path))
+    }
+}
+
+impl Entry {
+    /// Parses a line. Columns: number, references, protocol, flags, type and state (all hexadecimal), inode, path.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let mut hexadecimal = |skip| u32::from_str_radix(words.nth(skip)?, 16).ok();
+        let (flags, kind, state) = (hexadecimal(3)?, hexadecimal(0)?, hexadecimal(0)?);
+        let path = line.split_once(words.next()?)?.1.trim_start();
+        path.starts_with('/').then(|| Entry {
+            kind,
+            listens: flags & LISTENS != 0,
+            is_connected: state == CONNECTED,
+            path: path.into(),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 
     use super::*;
 
@@ -44,8 +129,48 @@ mod tests {
         drop(server);
         assert_eq!(behind(&path("server")), Behind::Nobody);
         let datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
-        assert_eq!(behind(&path("datagrams")), Behind::Datagrams);
+        assert_eq!(behind(&path("datagrams")), Behind::OtherType);
         drop(datagrams);
         assert_eq!(behind(&path("datagrams")), Behind::Nobody);
+    }
+
+    #[test]
+    fn a_socket_that_cannot_serve_is_told_from_one_that_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card");
+        let bound = |kind| {
+            let address = UnixAddr::new(&path).unwrap();
+            let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            bind(socket.as_raw_fd(), &address).unwrap();
+            socket
+        };
+        let stream = bound(SockType::Stream);
+        // The process may listen later.
+        assert_eq!(behind(&path), Behind::Deaf);
+        listen(&stream, Backlog::new(1).unwrap()).unwrap();
+        let listener = UnixListener::from(stream);
+        assert_eq!(behind(&path), Behind::Server);
+        assert!(!Table::read(Path::new("/")).has_client(&path));
+        let client = UnixStream::connect(&path).unwrap();
+        let accepted = listener.accept().unwrap();
+        assert!(Table::read(Path::new("/")).has_client(&path));
+        assert_eq!(behind(&path), Behind::Server);
+        drop((listener, client, accepted));
+        std::fs::remove_file(&path).unwrap();
+        let packets = bound(SockType::SeqPacket);
+        listen(&packets, Backlog::new(1).unwrap()).unwrap();
+        assert_eq!(behind(&path), Behind::OtherType);
+    }
+
+    #[test]
+    fn the_table_of_sockets_is_parsed() {
+        let line = "0000000000000000: 00000002 00000000 00010000 0001 01 30127 /run/fpga/a b.sock";
+        let entry = Entry::parse(line).unwrap();
+        assert!(entry.listens && entry.kind == STREAM && !entry.is_connected);
+        assert_eq!(entry.path, Path::new("/run/fpga/a b.sock"));
+        let head = "Num       RefCount Protocol Flags    Type St Inode Path";
+        for other in [head, "", &line.replace("/run", "@/run"), &line.replace("/run", "run"), &line[..50]] {
+            assert!(Entry::parse(other).is_none(), "{other:?}");
+        }
     }
 }

@@ -61,7 +61,7 @@ impl Spoke {
     /// Connects, and waits until all ranks have come. Returns an error inside if there is no connection, or it is lost: a later
     /// attempt may succeed.
     fn connect(part: &Part, began: Instant) -> Result<io::Result<Spoke>, MeetError> {
-        let stream = match Stream::connect(&part.address) {
+        let stream = match Stream::connect(part, part.timeout.saturating_sub(began.elapsed())) {
             Ok(stream) => stream,
             Err(error) => return Ok(Err(error)),
         };

@@ -1,14 +1,16 @@
 //! UNIX and TCP sockets alike; none of them blocks.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::meeting::address::Address;
+use crate::meeting::part::Part;
+use crate::meeting::resolver::resolve;
 use crate::meeting::sockets::{self, Behind};
 
 /// A connection.
@@ -22,9 +24,11 @@ pub(super) enum Stream {
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 impl Stream {
-    /// Connects, if somebody listens.
-    pub(super) fn connect(address: &Address) -> io::Result<Stream> {
-        match address {
+    /// Connects, if somebody listens, within `most` but for a moment. A name that is not resolved by then is
+    /// [`ErrorKind::TimedOut`].
+    pub(super) fn connect(part: &Part, most: Duration) -> io::Result<Stream> {
+        let began = Instant::now();
+        match &part.address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_nonblocking(true)?;
@@ -32,9 +36,12 @@ impl Stream {
             }
             Address::Tcp(place) => {
                 let mut outcome = Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));
-                for address in place.to_socket_addrs()? {
-                    outcome = TcpStream::connect_timeout(&address, ATTEMPT).and_then(Stream::tcp);
-                    if outcome.is_ok() {
+                for address in resolve(place, most, &part.stop)? {
+                    let left = most.saturating_sub(began.elapsed());
+                    // None at all is not allowed.
+                    let limit = ATTEMPT.min(left).max(Duration::from_millis(1));
+                    outcome = TcpStream::connect_timeout(&address, limit).and_then(Stream::tcp);
+                    if outcome.is_ok() || left.is_zero() {
                         break;
                     }
                 }
@@ -89,8 +96,9 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(address: &Address) -> io::Result<Listener> {
-        match address {
+    /// Listens. A name that is not resolved within the time of the meeting is [`ErrorKind::TimedOut`].
+    pub(super) fn bind(part: &Part) -> io::Result<Listener> {
+        match &part.address {
             Address::Unix(path) => {
                 let listener = match UnixListener::bind(path) {
                     Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_over(path) => {
@@ -103,7 +111,7 @@ impl Listener {
                 Ok(Listener::Unix(listener, path.clone()))
             }
             Address::Tcp(place) => {
-                let listener = TcpListener::bind(place)?;
+                let listener = TcpListener::bind(&*resolve(place, part.timeout, &part.stop)?)?;
                 listener.set_nonblocking(true)?;
                 Ok(Listener::Tcp(listener))
             }

@@ -13,6 +13,7 @@ use fpga_driver::{Peers, PeersError};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use crate::exit::{Exit, Failure};
 use crate::meeting::address::Address;
 use crate::meeting::frame::{End, EndKind, Frame, GREETING_MAX, VERSION};
 use crate::meeting::hub::Hub;
@@ -149,7 +150,7 @@ fn greeting(rank: u32, of: u32) -> Vec<u8> {
 fn ranks_that_all_come_at_once_are_all_taken_in() {
     let directory = tempfile::tempdir().unwrap();
     let part = part(&directory, 0, 101);
-    let listener = Listener::bind(&part.address).unwrap();
+    let listener = Listener::bind(&part).unwrap();
     let path = directory.path().join("meet");
     // All of them wait before the first is accepted.
     let _silent: Vec<UnixStream> = (0..20).map(|_| connect(&path)).collect();
@@ -159,7 +160,7 @@ fn ranks_that_all_come_at_once_are_all_taken_in() {
         stream
     };
     let ranks: Vec<UnixStream> = (1..101).map(come).collect();
-    let hub = Hub::meet_at(&listener, &part).unwrap();
+    let hub = Hub::meet_at(&listener, &part, Instant::now()).unwrap();
     for mut rank in ranks {
         let mut welcome = Frame::Welcome.encode();
         welcome.fill(0xff);
@@ -333,7 +334,10 @@ fn a_rank_of_another_job_or_version_is_refused_by_name() {
         ),
         (
             vec![hello(VERSION + 1, own, 2, 3)],
-            "rank 2: its meeting protocol is of version 2, and that of rank 0 of version 1",
+            &format!(
+                "rank 2: its meeting protocol is of version {}, and that of rank 0 of version {VERSION}",
+                VERSION + 1
+            ),
         ),
     ] {
         assert_eq!(refused(&greetings), expected);
@@ -356,6 +360,25 @@ fn who_never_comes_is_named() {
     let listener = listen(&directory);
     assert!(matches!(meet(&alone(0)).unwrap_err(), MeetError::Listen { .. }));
     assert!(accepted(&listener).is_none(), "who listens there is connected to");
+}
+
+/// All ranks say which rank is missing, where and for how long.
+#[test]
+fn who_never_comes_is_told_alike_by_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let alone = Part { timeout: Duration::from_millis(200), ..part(&directory, 0, 3) };
+    let expected = format!("rank 2 did not come to {} within 200.0ms", alone.address);
+    let expected = Failure::new(Exit::Timeout, expected).of_rank(2);
+    thread::scope(|scope| {
+        let rank_1 = scope.spawn(|| meet(&part(&directory, 1, 3)).map(drop).unwrap_err());
+        let mut told = Vec::new();
+        // Until rank 1 has come in time.
+        while !rank_1.is_finished() {
+            told.push(Failure::from(meet(&alone).unwrap_err()));
+        }
+        assert_eq!(Failure::from(rank_1.join().unwrap()), expected);
+        assert!(told.contains(&expected), "{told:?}");
+    });
 }
 
 /// Texts that reach the other side as they are.

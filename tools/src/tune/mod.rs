@@ -106,6 +106,10 @@ fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {
         Traffic::Pattern(pattern) => {
             let torus = Torus3::new(arguments.shape).map_err(|error| refuse(&error))?;
             let Tune { packets, flits, load, seed, .. } = *arguments;
+            let count = pattern.packets(torus, packets).map_err(|error| refuse(&error))?;
+            if count > trace::PACKETS_MAX as u64 {
+                return Err(too_many(*pattern, torus, count, count / u64::from(packets)));
+            }
             let trace = pattern.batch(torus, packets, flits, load, seed).map_err(|error| refuse(&error))?;
             Ok((torus, trace, pattern.name().to_owned()))
         }
@@ -122,6 +126,19 @@ fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {
             Ok((torus, trace, path.display().to_string()))
         }
     }
+}
+
+/// Refuses a pattern of `count` packets: `round` for each of `--packets`.
+fn too_many(pattern: Pattern, torus: Torus3, count: u64, round: u64) -> Failure {
+    let most = trace::PACKETS_MAX as u64;
+    let instead = match most / round {
+        0 => "use a smaller --shape".to_owned(),
+        packets => format!("use a smaller --shape, or --packets up to {packets}"),
+    };
+    let ([x, y, z], name) = (torus.sides(), pattern.name());
+    Failure::refused(format!(
+        "{name} sends {count} packets on a torus of {x} x {y} x {z} (expected at most {most}; {instead})"
+    ))
 }
 
 fn row(run: &Measured) -> Row {

@@ -10,8 +10,8 @@ use crate::cli::shape;
 use crate::exit::{Failure, Result};
 use crate::input_file;
 
-/// Most packets of a trace.
-const PACKETS_MAX: usize = 10_000_000;
+/// Most packets of a trace or a pattern: 240 MB, which all runs share.
+pub(super) const PACKETS_MAX: usize = 10_000_000;
 /// Most bytes of a line.
 const LINE_MAX: usize = 200;
 /// Last cycle in which a packet can be sent.

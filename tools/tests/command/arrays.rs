@@ -162,6 +162,19 @@ fn arrays_of_u16_may_be_bf16() {
     assert_eq!(sum, [0x4040]);
 }
 
+/// As on a disk that is full, but the kernel tells by a signal that would end the command.
+#[test]
+fn an_output_beyond_the_limit_of_files_leaves_none() {
+    let directory = Directory::new();
+    let output = directory.path("out.npy");
+    let coll = ["coll", "broadcast", "--bytes", "1MiB", "--cards", "mock:optweb:2", "--json"];
+    let coll = [&coll[..], &["--output", output.to_str().unwrap()]].concat();
+    let failed = crate::command_with_room(100, &coll).output().unwrap();
+    let error = crate::parsed(&failed.stderr);
+    assert_eq!((failed.status.code(), &error["kind"]), (Some(1), &"failed".into()), "{error}");
+    assert!(directory.is_without_output());
+}
+
 #[test]
 fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let directory = Directory::new();

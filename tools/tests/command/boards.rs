@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{command, json, run, stdout};
+use crate::{command, json, parsed, run, stdout};
 
 /// The board file of Alveo cards, with one part changed.
 fn alveo(from: &str, to: &str) -> String {
@@ -54,11 +54,24 @@ fn a_named_board_wins_over_a_directory_and_that_over_this_projects() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         used(&serde_json::from_slice(&output.stdout).unwrap())
     };
-    assert_eq!(info(&[], Path::new("/nowhere")), ("alveo-xdma".to_owned(), Some(0x8_0000)));
+    let none = tempfile::tempdir().unwrap();
+    assert_eq!(info(&[], none.path()), ("alveo-xdma".to_owned(), Some(0x8_0000)));
     assert_eq!(info(&[], directory.path()).0, "lab");
     let named = file("c.toml");
     assert_eq!(info(&["--board", named.to_str().unwrap()], directory.path()).0, "third");
     assert_eq!(info(&["--board", "any"], directory.path()), ("any".to_owned(), None));
+}
+
+/// Cards would be opened by other board files than those that the user has named.
+#[test]
+fn a_named_directory_that_is_missing_is_an_error() {
+    let info = command(&["info", "--json"]).env("FPGACTL_BOARDS", "/nowhere").output().unwrap();
+    let error = parsed(&info.stderr);
+    assert_eq!((info.status.code(), &error["kind"]), (Some(4), &"no-file".into()), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("/nowhere: "), "{error}");
+    // The default need not exist, and a command that opens no card reads no board files.
+    assert!(run(&["info", "--board-dir", "/etc/fpga/boards.d"]).status.success());
+    assert!(command(&["list"]).env("FPGACTL_BOARDS", "/nowhere").status().unwrap().success());
 }
 
 /// A file with the right ids, for a card with a larger BAR: another is used, and `info` says why.

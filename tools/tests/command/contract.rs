@@ -347,9 +347,9 @@ fn a_datagram_socket_is_the_wrong_file() {
     let printed = crate::parsed(&output.stdout);
     let found = printed["checks"].as_array().unwrap().iter().find(|check| check["id"] == "socket").unwrap();
     assert_eq!((output.status.code(), &found["ok"]), (Some(1), &false.into()), "{found}");
-    assert_eq!(found["found"], "a datagram socket");
+    assert_eq!(found["found"], "not a stream socket");
     assert_eq!(found["cause"], "the selector names the wrong file");
-    assert_eq!(error(&["list", "--cards", &card]), (4, format!("fpgactl: {}: a datagram socket\n", path.display())));
+    assert_eq!(error(&["list", "--cards", &card]), (4, format!("fpgactl: {}: not a stream socket\n", path.display())));
 }
 
 /// What `list` prints selects the same cards.

@@ -1,6 +1,11 @@
 //! Exit codes of what cannot be done, and that stderr says why in both forms.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+
 use crate::run;
+use crate::served::Served;
 
 fn exits_with(code: i32, arguments: &[&str]) -> serde_json::Value {
     let output = run(arguments);
@@ -156,8 +161,37 @@ fn one_card_of_several_is_no_collective() {
         let error = exits_with(7, &["coll", operation, "--group", "2", "--cards", "mock:optweb:4"]);
         assert!(error["message"].as_str().unwrap().contains("1 card of a fabric of 4"), "{error}");
     }
-    let some = super::json(&["coll", "barrier", "--group", "1,3", "--cards", "mock:optweb:4"]);
-    assert_eq!((&some["ranks"], &some["notes"][0]), (&2.into(), &"2 of the fabric's 4 cards take part".into()));
+    for command in ["coll", "plan"] {
+        let some = super::json(&[command, "barrier", "--group", "1,3", "--cards", "mock:optweb:4"]);
+        assert_eq!((&some["ranks"], &some["notes"][0]), (&2.into(), &"2 of the fabric's 4 cards take part".into()));
+        let text = super::stdout(&[command, "barrier", "--group", "1,3", "--cards", "mock:optweb:4"]);
+        assert!(text.contains("\nnote: 2 of the fabric's 4 cards take part\n"), "{command}: {text}");
+        let all = super::json(&[command, "barrier", "--cards", "mock:optweb:4"]);
+        assert_eq!(all["notes"], serde_json::json!([]), "{command}");
+    }
+}
+
+/// Ranks leave a tree one after the other, and would begin the next repetition so.
+#[test]
+fn a_repeated_barrier_takes_as_long_as_one() {
+    for (cards, algorithm) in [
+        ("mock:optweb:2", "binomial"),
+        ("mock:optweb:3", "binomial"),
+        ("mock:circus:4x4", "binomial"),
+        ("mock:optweb:4", "direct"),
+    ] {
+        let options = ["barrier", "--algorithm", algorithm, "--cards", cards];
+        let once = super::json(&[&["coll"], &options[..]].concat());
+        let often = super::json(&[&["coll"], &options[..], &["--repeat", "4"]].concat());
+        let swept = super::stdout(&[&["bench", "coll"], &options[..], &["--repeat", "4", "--json"]].concat());
+        let swept: serde_json::Value = serde_json::from_str(swept.lines().next().unwrap()).unwrap();
+        let one = once["arrival_us"].as_f64().unwrap();
+        for (found, what) in [(&often["arrival_us"], "coll"), (&swept["p50_us"], "bench coll")] {
+            // Cards begin together but for a cycle.
+            let found = found.as_f64().unwrap();
+            assert!((found - one).abs() <= one / 100.0, "{what} {options:?}: {found} us, once {one} us");
+        }
+    }
 }
 
 #[test]
@@ -200,6 +234,8 @@ fn refused_before_launch_is_7() {
         &["coll", "scatter", "--bytes", "7", "--dtype", "f32"],
         &["coll", "send", "--output", "."],
         &["plan", "scatter", "--root", "4"],
+        &["coll", "broadcast", "--relays", "1,3,1", "--group", "0,2"],
+        &["coll", "broadcast", "--relays", "2", "--group", "0,2"],
     ] {
         assert_eq!(exits_with(7, arguments)["kind"], "refused", "{arguments:?}");
     }
@@ -209,4 +245,90 @@ fn refused_before_launch_is_7() {
 fn refusals_name_the_rank() {
     assert_eq!(exits_with(7, &["coll", "allgather", "--group", "0,1,1"])["rank"], 2);
     assert_eq!(exits_with(7, &["plan", "allgather", "--group", "0,9"])["rank"], 1);
+}
+
+/// The process's own limit counts as the machine's: an allocation beyond it would end the process.
+#[test]
+fn mock_cards_need_no_more_memory_than_the_process_may_have() {
+    let limited = |kib: u32, arguments: &[&str]| {
+        let inner = super::command(arguments);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v {kib}; exec \"$@\""), "sh"]);
+        let output = shell.arg(inner.get_program()).args(inner.get_args()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, error) = limited(2_000_000, &["coll", "allgather", "--bytes", "256MiB"]);
+    assert_eq!(code, Some(7), "{error}");
+    assert!(error.contains("of available memory"), "{error}");
+    // Each of 2 * 256 * 256 bytes lies in a stripe, and so in a frame of memory, of its own.
+    let (code, error) = limited(1_000_000, &["coll", "alltoall", "--bytes", "1", "--cards", "mock:circus:16x16"]);
+    assert_eq!(code, Some(7), "{error}");
+    assert!(error.contains("need 512 MiB on mock cards, in frames of 4 KiB"), "{error}");
+
+    // What programs write is not known before, so the cards have no more than that.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fill.seq");
+    let program = "ranks 2\nbuffer a = card size 512MiB\n\
+                   fill destination a, bytes 512MiB, extent 0x0101010101010101\nbarrier\n";
+    std::fs::write(&path, program).unwrap();
+    let (code, error) = limited(700_000, &["run", path.to_str().unwrap(), "--cards", "mock:optweb:2"]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("the machine has no memory left for mock cards"), "{error}");
+}
+
+/// One that does not use it looks at nothing in it.
+#[test]
+fn cards_that_are_no_text_matter_to_those_who_use_them() {
+    let with_cards = |arguments: &[&str]| {
+        let output = super::command(arguments).env("FPGACTL_CARDS", OsStr::from_bytes(b"mock:\xff")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for used in ["list", "info", "topo", "doctor"] {
+        let (code, error) = with_cards(&[used]);
+        assert_eq!(code, Some(2), "{used}: {error}");
+        assert!(error.contains(r#"invalid selector "mock:\xFF" in --cards or FPGACTL_CARDS"#), "{used}: {error}");
+    }
+    for unused in [&["schema"][..], &["reg", "mock:optweb:2", "NODE"], &["info", "--cards", "mock:optweb:2"]] {
+        assert_eq!(with_cards(unused), (Some(0), String::new()), "{unused:?}");
+    }
+}
+
+#[test]
+fn only_one_card_or_a_whole_fabric_has_a_register() {
+    assert_eq!(
+        super::json(&["reg", "mock:s10-dfl:4/1.control+drift=3", "0x0"])["selector"],
+        "mock:s10-dfl:4/1.control+drift=3"
+    );
+    let both = |first, second| format!("mock:optweb:2/{first},mock:optweb:2/{second}");
+    for cards in [both(0, 1), both(1, 0)] {
+        exits_with(2, &["reg", &cards, "NODE"]);
+    }
+    exits_with(2, &["topo", "--cards", "mock:s10-dfl:4/1.control"]);
+}
+
+/// With too few file descriptors a card cannot be opened, and yet it is there.
+#[test]
+fn a_limit_of_the_process_is_no_missing_card() {
+    let served = Served::new(&["mock:optweb:2"]);
+    let cards = served.all();
+    let mut told = String::new();
+    for arguments in [&["list"][..], &["info"], &["coll", "barrier"], &["pipe"]] {
+        // Fewer than 4 do not start the command.
+        for files in 4..=16 {
+            let inner = super::command(&[arguments, &["--cards", &cards]].concat());
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]);
+            shell.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+            shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let output = shell.output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}, {files}: {error}");
+            assert!(!error.contains("unknown card"), "{arguments:?}, {files}: {error}");
+            told += &error;
+        }
+    }
+    for expected in ["cannot read the directory", "Cannot connect to the socket", "Too many open files"] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    assert!(run(&["info", "--cards", &cards]).status.success());
 }

@@ -1,11 +1,14 @@
 //! `fpgactl pipe`: between two processes, and with both ends in one.
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::served::Served;
 use crate::{command, run};
@@ -22,13 +25,45 @@ fn pipe(arguments: &[&str]) -> Child {
 }
 
 /// Writes `data` to a pipe's stdin, and closes it.
-fn feed(pipe: &mut Child, data: Vec<u8>) -> std::thread::JoinHandle<bool> {
+fn feed(pipe: &mut Child, data: Vec<u8>) -> thread::JoinHandle<bool> {
     let mut stdin = pipe.stdin.take().unwrap();
-    std::thread::spawn(move || stdin.write_all(&data).is_ok())
+    thread::spawn(move || stdin.write_all(&data).is_ok())
 }
 
 fn interrupt(child: &Child) {
     assert!(Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Feeds a pipe until it is full, because nobody reads its `output` after the first bytes. They have come through when this returns.
+fn fill(mut stdin: ChildStdin, output: &mut ChildStdout) -> thread::JoinHandle<()> {
+    let fed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&fed);
+    let feeding = thread::spawn(move || {
+        while stdin.write_all(&[b'y'; 4096]).is_ok() {
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    output.read_exact(&mut [0; 10]).unwrap();
+    // It is full when it takes nothing more for long.
+    let mut before = usize::MAX;
+    while std::mem::replace(&mut before, fed.load(Relaxed)) != fed.load(Relaxed) {
+        thread::sleep(Duration::from_secs(2));
+    }
+    feeding
+}
+
+/// Exit code and stderr of a pipe that ends although nobody reads its output.
+fn end_unread(mut child: Child) -> (i32, String) {
+    let _output = child.stdout.take();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("the pipe does not end: {:?}", end(child));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    end(child)
 }
 
 /// Exit code and stderr.
@@ -96,16 +131,11 @@ fn an_interrupted_end_closes_the_pipe() {
     let (mut writer, mut reader) = ends(&served);
     // More than ever comes: the reader always has something to read.
     let mut endless = writer.stdin.take().unwrap();
-    let feeding = std::thread::spawn(move || while endless.write_all(&[b'y'; 4096]).is_ok() {});
+    let feeding = thread::spawn(move || while endless.write_all(&[b'y'; 4096]).is_ok() {});
     reader.stdout.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
-    drop(reader.stdin.take());
-    // Somebody reads its output, or the signal would not be looked at.
-    let mut rest = reader.stdout.take().unwrap();
-    let reading = std::thread::spawn(move || rest.read_to_end(&mut Vec::new()).unwrap());
     interrupt(&reader);
-    assert_eq!(end(reader).0, 130);
+    assert_eq!(end_unread(reader).0, 130);
     assert_eq!(end(writer), (1, "fpgactl: The reader has closed the pipe\n".to_owned()));
-    reading.join().unwrap();
     feeding.join().unwrap();
 }
 
@@ -117,7 +147,7 @@ fn a_writer_whose_last_data_is_refused_fails() {
     interrupt(&reader);
     assert_eq!(end(reader), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
     // The server has seen that the reader is gone.
-    std::thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(300));
     stdin.write_all(b"hello\n").unwrap();
     drop(stdin);
     assert_eq!(end(writer), (1, "fpgactl: The reader has closed the pipe\n".to_owned()));
@@ -128,22 +158,8 @@ fn a_writer_whose_last_data_is_refused_fails() {
 fn a_writer_that_is_interrupted_while_the_pipe_is_full_tells_the_reader() {
     let served = Served::new(&["mock:bluelink:2"]);
     let (mut writer, mut reader) = ends(&served);
-    let mut stdin = writer.stdin.take().unwrap();
-    let fed = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&fed);
-    let feeding = std::thread::spawn(move || {
-        while stdin.write_all(&[b'y'; 4096]).is_ok() {
-            count.fetch_add(1, Relaxed);
-        }
-    });
-    let mut came = [0; 10];
     let mut output = reader.stdout.take().unwrap();
-    output.read_exact(&mut came).unwrap();
-    // Nobody reads on: it is full when it takes nothing more for long.
-    let mut before = usize::MAX;
-    while std::mem::replace(&mut before, fed.load(Relaxed)) != fed.load(Relaxed) {
-        std::thread::sleep(Duration::from_secs(2));
-    }
+    let feeding = fill(writer.stdin.take().unwrap(), &mut output);
     interrupt(&writer);
     assert_eq!(end(writer), (130, "fpgactl: interrupted; destinations are undefined\n".to_owned()));
     feeding.join().unwrap();
@@ -172,6 +188,44 @@ fn one_process_ends_with_the_first_failure() {
     let (code, errors) = end(child);
     assert!(code == 1 && errors.starts_with("fpgactl: stdout: "), "{code}: {errors}");
     drop(stdin);
+}
+
+/// With both ends in one process, a failure or a signal ends it although nobody reads its output.
+#[test]
+fn one_process_ends_although_nobody_reads_its_output() {
+    for limit in [&[] as &[&str], &["--timeout", "5"]] {
+        let mut child = pipe(&[&["--cards", "mock:bluelink:2"], limit].concat());
+        let stdin = child.stdin.take().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let feeding = fill(stdin, &mut output);
+        if limit.is_empty() {
+            interrupt(&child);
+        }
+        let (code, errors) = end_unread(child);
+        match limit.is_empty() {
+            true => assert_eq!((code, &*errors), (130, "fpgactl: interrupted; destinations are undefined\n")),
+            false => assert!(code == 5 && errors.contains("the reader to make room in the pipe"), "{code}: {errors}"),
+        }
+        feeding.join().unwrap();
+    }
+}
+
+/// A stdout that never waits (O_NONBLOCK) is waited for.
+#[test]
+fn output_may_be_to_a_pipe_that_does_not_wait() {
+    let (mut there, here) = std::io::pipe().unwrap();
+    fcntl(&here, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let mut command = command(&["pipe", "--cards", "mock:bluelink:2"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(here).stderr(Stdio::piped()).spawn().unwrap();
+    // It has an end of the pipe too.
+    drop(command);
+    let fed = feed(&mut child, data());
+    // It has more by now than the pipe takes.
+    thread::sleep(Duration::from_millis(500));
+    let mut came = Vec::new();
+    there.read_to_end(&mut came).unwrap();
+    assert_eq!(end(child), (0, String::new()));
+    assert!(came == data() && fed.join().unwrap());
 }
 
 #[test]

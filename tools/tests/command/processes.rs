@@ -128,6 +128,11 @@ fn ranks_that_differ_are_named_and_nothing_runs() {
     refused(&missing, 4, "rank 2: cannot open \"vfio-user:/nowhere/0.sock\": Cannot connect to the socket");
     let file = odd(&[&gather[..], &["--input", "/nowhere/0.npy"]].concat(), 1);
     refused(&file, 4, "rank 1: /nowhere/0.npy: No such file or directory");
+    let as_json = [&gather[..], &["--json"]].concat();
+    let no_file = [&as_json[..], &["--input", "/nowhere/0.npy"]].concat();
+    for (rank, output) in Job::new(4).run(|rank| with(rank, 1, &as_json, &no_file)).iter().enumerate() {
+        assert_eq!(crate::parsed(&output.stderr)["kind"], "no-file", "rank {rank}");
+    }
 
     let directory = tempfile::tempdir().unwrap();
     let calibration = directory.path().join("calibration.json");

@@ -122,6 +122,9 @@ fn only_what_is_expected_is_run() {
         (&["alltoall", "--bytes", "64"], "alltoall,bytes=64", &["allgather,bytes=64"]),
         (&["gatherv", "--counts", "64,0,32,64"], "gatherv,counts=64/0/32/64", &["gatherv,counts=64/0/32/64,root=1"]),
         (&["send", "--bytes", "64"], "send,bytes=64", &["send,bytes=64,root=3,peer=0"]),
+        // 0 is a size like any other.
+        (&["broadcast", "--bytes", "0"], "broadcast,bytes=0", &["broadcast,bytes=64"]),
+        (&["scatterv", "--counts", "0,0,0,0"], "scatterv,counts=0/0/0/0", &["scatterv,counts=0/0/64/0"]),
     ] {
         stdout(&of_cards(&[&["plan"], plan, &["--save", &saved]].concat()));
         stdout(&of_cards(&["run", &saved, "--expect", expected]));
@@ -136,7 +139,13 @@ fn only_what_is_expected_is_run() {
     }
     let output = run(&of_cards(&["run", &saved, "--json", "--expect", "send,bytes=64,peer=4"]));
     assert_eq!(output.status.code(), Some(7));
-    for wrong in ["send", "allreduce,bytes=64KiB,bytes=32KiB", "allreduce,bytes=4KiB,root=3"] {
+    for wrong in [
+        "send",
+        "allreduce,bytes=64KiB,bytes=32KiB",
+        "allreduce,bytes=4KiB,root=3",
+        "gatherv,counts=64/0/32/64,bytes=99",
+        "barrier,bytes=99,dtype=i8,input=x",
+    ] {
         assert_eq!(run(&["run", &saved, "--expect", wrong]).status.code(), Some(2), "{wrong}");
     }
 }

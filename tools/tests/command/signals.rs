@@ -62,8 +62,12 @@ impl Signalled {
         Self::spawn_to(Stdio::piped(), command, stats)
     }
 
-    fn spawn_to(stdout: impl Into<Stdio>, mut command: Command, stats: &Path) -> Self {
-        command.env("FPGACTL_STATS_DIR", stats).stdout(stdout).stderr(Stdio::piped());
+    fn spawn_to(stdout: impl Into<Stdio>, command: Command, stats: &Path) -> Self {
+        Self::spawn_to_both(stdout, Stdio::piped(), command, stats)
+    }
+
+    fn spawn_to_both(stdout: impl Into<Stdio>, stderr: impl Into<Stdio>, mut command: Command, stats: &Path) -> Self {
+        command.env("FPGACTL_STATS_DIR", stats).stdout(stdout).stderr(stderr);
         let started = Signalled(command.spawn().unwrap());
         until("it handles signals", || started.caught() & CAUGHT == CAUGHT);
         started
@@ -230,6 +234,24 @@ fn a_server_that_waits_for_a_reader_ends_and_removes_its_sockets() {
         assert!(error.contains("interrupted; the sockets are removed"), "{error}");
         assert_eq!(names(directory.path()), [""; 0]);
     }
+}
+
+/// Nobody reads what it says at its end, whatever that is.
+#[test]
+fn a_command_ends_though_nobody_reads_its_errors() {
+    let stats = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_reader, stderr) = full_pipe();
+    let serve = command(&["mock", "serve", "mock:optweb:2", "--socket-dir", directory.path().to_str().unwrap()]);
+    let serving = Signalled::spawn_to_both(Stdio::null(), stderr.try_clone().unwrap(), serve, stats.path());
+    until("it makes its sockets", || names(directory.path()).len() == 2);
+    assert_eq!(serving.send(Signal::SIGTERM).status.code(), Some(130));
+    assert_eq!(names(directory.path()), [""; 0]);
+    // A failure waits for its reader, and a signal ends that.
+    let failing =
+        Signalled::spawn_to_both(Stdio::null(), stderr, command(&["coll", "send", "--peer", "9"]), stats.path());
+    thread::sleep(MOMENT);
+    assert_eq!(failing.send(Signal::SIGTERM).status.code(), Some(130));
 }
 
 /// It reads when the server has waited for a while, and gets more than a pipe takes at once.

@@ -54,12 +54,15 @@ fn what_does_not_fit_is_refused() {
         assert_eq!(output.status.code(), Some(code), "{printed}");
         assert!(printed.contains(message), "{printed}");
     };
-    fails(&["--n", "48"], 7, "no core transforms lines of this length (these fit: 16, 32, 64, 128, 256)");
+    fails(&["--n", "48"], 7, "no core transforms lines of this length (these fit: 16, 32, 64, 128)");
     fails(
         &["--n", "16", "--cards", "mock:novo-g:8x8x8"],
         7,
-        "fewer lines in a direction than there are cards (these fit: 32,",
+        "fewer lines in a direction than there are cards (these fit: 32, 64, 128)",
     );
+    for part in ["the corner turns of 128 points need buffers of ", ", the cards' hold 8192 (these fit: 16, 32, 64)"] {
+        fails(&["--n", "128", "--cards", "mock:novo-g:2x2x2"], 7, part);
+    }
     fails(&["--cards", "mock:novo-g:4x4x2"], 7, "expected three equal sides of 2, 4, 8 or 16 cards");
     fails(&["--n", "128", "--cores", "32"], 7, "expected 1 to 31");
     fails(&["--input", "/nowhere/x.npy"], 4, "/nowhere/x.npy");

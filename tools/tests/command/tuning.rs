@@ -98,6 +98,19 @@ fn what_a_network_cannot_carry_is_refused() {
     fails(&["tornadoes"], 2, "no pattern and no file \"tornadoes\" (patterns: neighbours, diagonals,");
     fails(&["transpose", "--shape", "4x4x2"], 7, "transpose needs sides of equal length");
     fails(&["cube", "--shape", "17x1x1"], 7, "invalid torus: 17 x 1 x 1");
+    fails(
+        &["all-to-all", "--shape", "8x8x8", "--packets", "39"],
+        7,
+        "all-to-all sends 10203648 packets on a torus of 8 x 8 x 8 (expected at most 10000000; use a smaller --shape, or \
+         --packets up to 38)",
+    );
+    fails(
+        &["all-to-all", "--shape", "16x16x16", "--packets", "1"],
+        7,
+        "sends 16773120 packets on a torus of 16 x 16 x 16 (expected at most 10000000; use a smaller --shape)",
+    );
+    fails(&["neighbours", "--shape", "16x16x16", "--packets", "100000"], 7, "sends 2457600000 packets");
+    fails(&["transpose", "--shape", "16x16x8", "--packets", "100000"], 7, "transpose needs sides of equal length");
     fails(&["cube", "--channels", "3"], 2, "3");
     fails(&["cube", "--cards", "mock:optweb:4"], 2, "--cards has no effect");
 }

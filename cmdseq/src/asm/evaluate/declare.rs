@@ -85,7 +85,8 @@ impl<'a> Evaluator<'a> {
         Ok(address)
     }
 
-    pub(super) fn communicator(&mut self, id: &'a Expression, members: &'a [MembersText]) -> Outcome<Value> {
+    pub(super) fn communicator(&mut self, text: &'a CommunicatorText) -> Outcome<Value> {
+        let CommunicatorText { id, members, .. } = text;
         let number = self.short(id, "id")?;
         if number == WORLD {
             return refuse(id.span, "invalid id 0: communicator 0 is that of all cards, use 1 or above");
@@ -93,7 +94,7 @@ impl<'a> Evaluator<'a> {
         let mut listed: Vec<u32> = Vec::new();
         let mut seen = HashSet::new();
         for part in members {
-            let (end, step) = part.end.as_ref().map_or((None, None), |(end, step)| (Some(end), step.as_ref()));
+            let (end, step) = part.end.as_deref().map_or((None, None), |(end, step)| (Some(end), step.as_ref()));
             for at in self.range(&part.first, end, step)? {
                 let member = u32::try_from(at).ok().filter(|rank| *rank < self.ranks);
                 let Some(member) = member else {
@@ -119,7 +120,8 @@ impl<'a> Evaluator<'a> {
         Ok(Value::Number(number.into()))
     }
 
-    pub(super) fn table(&mut self, slot: &'a Expression, blocks: &'a [BlockText]) -> Outcome<Value> {
+    pub(super) fn table(&mut self, text: &'a TableText) -> Outcome<Value> {
+        let TableText { slot, blocks, .. } = text;
         let number = self.short(slot, "slot")?;
         if self.program.tables.contains_key(&number) {
             return refuse(slot.span, format!("duplicate table slot {number} on this rank"));

@@ -113,7 +113,7 @@ impl Trees {
         }
         // No channel has chunks of both axes.
         let share = (spread.count * (size[1] - 1)).div_ceil(links).next_multiple_of(spread.in_a_channel);
-        let share = share.min(size[1] - 1);
+        let share = share.min(spread.count).min(size[1] - 1);
         let along = |number, first, count| Axis { number, first, count };
         let axes = [along(0, 0, share), along(1, share, spread.count - share)];
         let axes = axes[..if size[0] == 1 { 1 } else { 2 }].to_vec();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cmdseq::asm::{Limits, Options, lint};
+use cmdseq::asm::{Diagnostic, Limits, Options, lint};
 
 use super::{assemble_with, plain};
 
@@ -156,6 +156,9 @@ const WRONG: &[(&str, &str)] = &[
     ("sign without meaning behind else", "a: if rank\nelse if rank ? 2\nelse\nend"),
     ("word behind end", "if rank\nnop\nend if"),
     ("sign without meaning behind end", "if rank\nnop\nend ?"),
+    ("if and else without end", "if rank\nnop\nelse\nnop"),
+    ("if and several else without end", "nop\na: if rank\nelse if ranks\nelse\nfor i in 0 .. 2\nend"),
+    ("blocks around else without end", "for i in 0 .. 2\nrepeat 2\nif rank\nelse\nend"),
     ("label twice", "a: nop\na: nop"),
     ("label in a loop", "for i in 0 .. 2\na: nop\nend"),
     ("label of a block in a loop", "for i in 0 .. 2\na: if rank\nnop\nend\nend"),
@@ -281,6 +284,14 @@ fn errors_are_counted_past_their_limit() {
         assert_eq!((many.more, many.is_partial), (980, true), "{line}");
         assert!(many.to_string().ends_with("\nand at least 980 more"));
     }
+    // Each rank has fewer than 1000, so both are searched to the end.
+    let each = |name: &str| format!("nop tag {name}\n").repeat(900);
+    let text = format!("ranks 2\nif rank == 0\n{}else\n{}end\n", each("q"), each("r"));
+    let both = plain(&text).map(drop).unwrap_err();
+    assert_eq!((both.errors.len(), both.more, both.is_partial), (20, 1780, false));
+    // A place counts once: the search ends in a loop, with one error to report.
+    let round = plain("ranks 2\nfor i in 0 .. 3000\nnop tag q\nend\n").map(drop).unwrap_err();
+    assert_eq!((round.errors.len(), round.more, round.is_partial), (1, 0, true));
     // On all ranks, whether or not all of them are evaluated.
     for (ranks, is_partial) in [(1, false), (4, false), (64, true)] {
         let alike = counted(ranks, "nop tag q", 21);
@@ -359,6 +370,49 @@ fn blocks_nested_too_deeply_are_one_error() {
         let found: Vec<_> = errors.errors.iter().map(|error| (error.line, error.message.as_str())).collect();
         assert_eq!(found, [(65, "blocks nested too deeply: at most 64 levels")], "{inner}");
     }
+}
+
+/// Files `1.seq`, `2.seq` and so on, each of which includes the next within `blocks` blocks; the last one has the text `last` there.
+fn nested_files(files: usize, blocks: usize, last: &str) -> Vec<(String, String)> {
+    let (open, close) = ("if 1\n".repeat(blocks), "end\n".repeat(blocks));
+    let file = |number: usize| {
+        let inner = if number < files { format!("include \"{}.seq\"\n", number + 1) } else { last.to_owned() };
+        (format!("{number}.seq"), format!("{open}{inner}{close}"))
+    };
+    (1..=files).map(file).collect()
+}
+
+#[test]
+fn includes_and_blocks_have_limits_of_their_own() {
+    let assembled = |files: usize, blocks: usize, last: &str, include_depth: usize| {
+        let limits = Limits { include_depth, ..Limits::default() };
+        let options = Options { ranks: Some(2), limits, ..Options::default() };
+        let files = nested_files(files, blocks, last);
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let errors = assemble_with(&files, "include \"1.seq\"\n", &options).map(drop);
+        errors.map_err(|errors| {
+            let place = |one: &Diagnostic| format!("{}:{}: {}", one.file, one.line, one.message);
+            errors.errors.iter().map(place).collect::<Vec<String>>().join("\n")
+        })
+    };
+    let refused = |message: &str| Err(message.to_owned());
+    assert_eq!(assembled(16, 4, "nop\n", 16), Ok(()));
+    assert_eq!(assembled(2, 32, "nop\n", 16), Ok(()));
+    let too_many_blocks = refused("16.seq:5: blocks nested too deeply: at most 64 levels");
+    assert_eq!(assembled(16, 4, "if 1\nend\n", 16), too_many_blocks);
+    // An include there is no further error.
+    assert_eq!(assembled(16, 4, "if 1\ninclude \"none.seq\"\nend\n", 16), too_many_blocks);
+    for (files, blocks, include_depth) in [(17, 0, 16), (17, 3, 16), (3, 32, 2), (65, 0, 64), (65, 0, 1000)] {
+        let most = files - 1;
+        let place = format!("{most}.seq:{}", blocks + 1);
+        let message = format!("{place}: includes nested too deeply: at most {most} levels (limit include_depth)");
+        assert_eq!(assembled(files, blocks, "nop\n", include_depth), refused(&message));
+    }
+    // Within the most blocks.
+    let text = format!("{}include \"plain.seq\"\n{}", "if 1\n".repeat(64), "end\n".repeat(64));
+    let options = Options { ranks: Some(2), ..Options::default() };
+    let assembled = assemble_with(&[("plain.seq", "nop\n")], &text, &options).unwrap();
+    assert_eq!(assembled.assembly.programs[0].instructions.len(), 1);
 }
 
 /// No text is deep enough to overflow the stack.

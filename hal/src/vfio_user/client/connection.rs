@@ -25,13 +25,11 @@ use crate::vfio_user::wire::header::{Command, Header, Kind};
 use crate::vfio_user::wire::polling::{Wake, events, poll_until};
 use crate::vfio_user::wire::reader::Reader;
 use crate::vfio_user::wire::sender::{Sender, uncounted};
-use crate::vfio_user::wire::socket::Socket;
+use crate::vfio_user::wire::socket::{Lost, Socket};
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// Bytes of a reply's body at most.
 const BODY_BYTES: usize = 64 + DEFAULT_TRANSFER_BYTES as usize;
-/// The error of [`Failure::Descriptors`].
-pub(crate) const TOO_MANY_DESCRIPTORS: crate::Error = crate::Error::Nonsense { what: "number of descriptors" };
 /// How long without a call until the thread leads again.
 const QUIET: Duration = Duration::from_millis(1);
 
@@ -42,8 +40,8 @@ pub(crate) enum Failure {
     Gone,
     /// The server replied with this errno.
     Refused(Errno),
-    /// The server's reply has more descriptors than any.
-    Descriptors,
+    /// Descriptors of the server's reply are lost.
+    Descriptors(Lost),
 }
 
 /// The reply to a command.
@@ -306,8 +304,8 @@ impl Connection {
                 };
                 waiting.reply = Some(match (header.failed(), descriptors.all()) {
                     (Some(errno), _) => Err(Failure::Refused(errno)),
-                    (None, Some(descriptors)) => Ok(Reply { body: reader.body().to_vec(), descriptors }),
-                    (None, None) => Err(Failure::Descriptors),
+                    (None, Ok(descriptors)) => Ok(Reply { body: reader.body().to_vec(), descriptors }),
+                    (None, Err(lost)) => Err(Failure::Descriptors(lost)),
                 });
                 // The reply may be for a thread that does not lead. A single caller leads itself, or is notified when the
                 // thread stops leading.
@@ -382,7 +380,7 @@ pub(crate) fn unless_gone<T>(result: std::result::Result<T, Failure>, what: &'st
         Ok(value) => Ok(Some(value)),
         Err(Failure::Gone) => Ok(None),
         Err(Failure::Refused(errno)) => Err(crate::Error::Refused { what, source: errno.into() }),
-        Err(Failure::Descriptors) => Err(TOO_MANY_DESCRIPTORS),
+        Err(Failure::Descriptors(lost)) => Err(lost.error()),
     }
 }
 

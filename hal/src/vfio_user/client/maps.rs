@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::connection::{Connection, Failure, TOO_MANY_DESCRIPTORS};
+use super::connection::{Connection, Failure};
 use super::waits::Slowness;
 use crate::memory::backend::{DomainBackend, Mapping};
 use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
@@ -59,8 +59,8 @@ impl DomainBackend for Maps {
                 Ok(()) | Err(Failure::Gone) => continue,
                 Err(failure) => failure,
             };
-            // A server that has answered with nonsense may have mapped, too.
-            let mapped = if matches!(failure, Failure::Descriptors) { index + 1 } else { index };
+            // A server that has not refused has mapped, too, whatever is wrong with its reply.
+            let mapped = if matches!(failure, Failure::Descriptors(_)) { index + 1 } else { index };
             for (connection, _) in &state.connections[..mapped] {
                 if let Some(connection) = connection.upgrade() {
                     let _ = unmap_at(&connection, iova, bytes);
@@ -85,7 +85,7 @@ impl DomainBackend for Maps {
             match unmap_at(&connection, iova, bytes) {
                 Ok(()) | Err(Failure::Gone) => {}
                 Err(Failure::Refused(errno)) => failed = Some(Error::DmaUnmap { iova, bytes, source: errno.into() }),
-                Err(Failure::Descriptors) => failed = Some(TOO_MANY_DESCRIPTORS),
+                Err(Failure::Descriptors(lost)) => failed = Some(lost.error()),
             }
         }
         drop(state);
@@ -122,7 +122,7 @@ fn not_mapped(mapping: &Mapping, failure: Failure) -> Error {
     match failure {
         Failure::Gone => Error::Removed,
         Failure::Refused(errno) => Error::DmaMap { iova: mapping.iova, bytes: mapping.bytes, source: errno.into() },
-        Failure::Descriptors => TOO_MANY_DESCRIPTORS,
+        Failure::Descriptors(lost) => lost.error(),
     }
 }
 

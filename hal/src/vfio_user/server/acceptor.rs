@@ -1,6 +1,5 @@
 //! Accepts clients: one is served, the others are refused.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -8,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::budget::{Charge, Item, Member, Share};
 use super::interrupts::Interrupts;
+use super::limits::RAISE_DESCRIPTORS;
 use super::link::Link;
 use super::session::Session;
 use super::signals::STUCK;
@@ -50,6 +51,8 @@ pub(super) struct Acceptor {
     /// A client that came after the last one had left, and before its session had ended.
     pub(super) next: Option<Socket>,
     pub(super) refused: Vec<Refused>,
+    /// The log says that accepting fails. It does again only after a client was accepted.
+    pub(super) has_told: bool,
     pub(super) _ended: Sender<()>,
 }
 
@@ -123,17 +126,33 @@ impl Acceptor {
 
     fn accept(&mut self) {
         while self.has_room() {
-            match self.listener.accept() {
-                Ok((stream, _)) => self.welcome(stream),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Mostly there are no more descriptors. Without a pause, this would spin until some are closed.
-                    log::warn!("Accepting a client: {error}");
-                    thread::sleep(Duration::from_millis(10));
-                    return;
-                }
+            let accepted = self.listener.accept().map(|(stream, _)| stream);
+            if !self.take(accepted) {
+                return;
             }
         }
+    }
+
+    /// Welcomes a client that was accepted. False: none was.
+    fn take(&mut self, accepted: io::Result<UnixStream>) -> bool {
+        match accepted {
+            Ok(stream) => {
+                self.has_told = false;
+                self.welcome(stream);
+                return true;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                if !mem::replace(&mut self.has_told, true) {
+                    let is_full = error.raw_os_error() == Some(Errno::EMFILE as i32);
+                    let hint = if is_full { format!(": {RAISE_DESCRIPTORS}") } else { String::new() };
+                    log::warn!("Accepting a client of {}: {error}{hint}", self.share.name());
+                }
+                // Mostly there are no more descriptors. Without a pause, this would spin until some are closed.
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        false
     }
 
     /// Serves a client, keeps it for the end of a session whose client has left, or refuses it.
@@ -277,6 +296,7 @@ mod tests {
             session: None,
             next: None,
             refused: Vec::new(),
+            has_told: false,
             _ended: channel().0,
         };
         let client = come(&mut acceptor);
@@ -319,6 +339,28 @@ mod tests {
         assert_eq!(told(&mut clients.remove(3)), None);
         let _ = come(&mut acceptor);
         assert_eq!(acceptor.refused.len(), 16, "there was room for one");
+    }
+
+    #[test]
+    fn the_log_says_once_that_accepting_fails_until_a_client_was_accepted() {
+        let lines = crate::logged::lines(|one| one.level() <= log::Level::Warn);
+        let here = thread::current().id();
+        let told = || lines.take(|thread, _| thread == here);
+        let (mut acceptor, _first) = busy();
+        let mut clients = Vec::new();
+        told();
+        // The system's limit is not the process's.
+        for (errno, hint) in [(Errno::EMFILE, ": raise the limit of open files (`ulimit -n`)"), (Errno::ENFILE, "")] {
+            for _ in 0..3 {
+                assert!(!acceptor.take(Err(errno.into())));
+                assert!(!acceptor.take(Err(Errno::EAGAIN.into())));
+            }
+            assert_eq!(told(), [format!("Accepting a client of test: {}{hint}", io::Error::from(errno))]);
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            assert!(acceptor.take(Ok(ours)));
+            clients.push(theirs);
+            assert_eq!(told(), [""; 0]);
+        }
     }
 
     #[test]

@@ -77,6 +77,9 @@ impl Limits {
     }
 }
 
+/// What to do if this process has no free descriptors, for the log.
+pub(super) const RAISE_DESCRIPTORS: &str = "raise the limit of open files (`ulimit -n`)";
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Item {

@@ -151,6 +151,7 @@ impl Server {
             session: None,
             next: None,
             refused: Vec::new(),
+            has_told: false,
             _ended: ended,
         };
         let thread = thread::Builder::new().name("vfio-user".to_owned()).spawn(move || acceptor.run());

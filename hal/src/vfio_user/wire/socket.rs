@@ -96,7 +96,7 @@ impl Socket {
             header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
         }
         if message.msg_flags & libc::MSG_CTRUNC != 0 {
-            descriptors.lost = true;
+            descriptors.cut_off();
         }
         Ok(received)
     }
@@ -121,7 +121,37 @@ impl AsFd for Socket {
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     list: Vec<Received>,
-    lost: bool,
+    lost: Option<Lost>,
+}
+
+/// Why descriptors of a message are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The message carried more than [`DESCRIPTORS`].
+    TooMany,
+    /// This process had no free descriptor for them.
+    NoneFree,
+}
+
+impl Lost {
+    /// Returns the errno for a message that needs its descriptors.
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Lost::TooMany => Errno::EINVAL,
+            Lost::NoneFree => Errno::EMFILE,
+        }
+    }
+
+    /// Returns the error for a server's reply.
+    pub(crate) fn error(self) -> crate::Error {
+        match self {
+            Lost::TooMany => crate::Error::Nonsense { what: "number of descriptors" },
+            Lost::NoneFree => {
+                let action = "receive a descriptor beyond the limit of open files (`ulimit -n`) for";
+                crate::Error::Kernel { action, source: self.errno().into() }
+            }
+        }
+    }
 }
 
 impl Descriptors {
@@ -129,32 +159,79 @@ impl Descriptors {
         if self.list.len() < DESCRIPTORS {
             self.list.push(descriptor);
         } else {
-            self.lost = true;
+            // Wrong whatever else happened.
+            self.lost = Some(Lost::TooMany);
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
+    /// Notes that the kernel has dropped some. There was room for all that a message can carry, so it could not install them.
+    fn cut_off(&mut self) {
+        self.lost.get_or_insert(Lost::NoneFree);
     }
 
-    /// Returns all descriptors. `None`: some are lost, because the message carried too many or this process has too many.
-    pub(crate) fn all(self) -> Option<Vec<Received>> {
-        (!self.lost).then_some(self.list)
+    /// Whether the message carried none, not even some that are lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.lost.is_none()
     }
 
-    pub(crate) fn are_lost(&self) -> bool {
-        self.lost
+    /// Returns all descriptors, or why some are lost.
+    pub(crate) fn all(self) -> Result<Vec<Received>, Lost> {
+        self.lost.map_or(Ok(self.list), Err)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use nix::sys::eventfd::EventFd;
 
     /// Two ends of a connection.
     pub(crate) fn pair() -> (Socket, Socket) {
         let (left, right) = UnixStream::pair().unwrap();
         let closer = Closer::new();
         (Socket::new(left, &closer), Socket::new(right, &closer))
+    }
+
+    /// Descriptors of which the kernel has installed `installed`, and, with `is_cut_off`, dropped others.
+    pub(crate) fn received(installed: usize, is_cut_off: bool) -> Descriptors {
+        let (closer, mut descriptors) = (Closer::new(), Descriptors::default());
+        for _ in 0..installed {
+            descriptors.push(Received::new(EventFd::new().unwrap().into(), &closer));
+        }
+        if is_cut_off {
+            descriptors.cut_off();
+        }
+        descriptors
+    }
+
+    #[test]
+    fn lost_descriptors_are_the_senders_fault_only_if_it_sent_too_many() {
+        for (installed, is_cut_off, expected) in [
+            (0, false, Ok(0)),
+            (16, false, Ok(16)),
+            (17, false, Err(Lost::TooMany)),
+            (0, true, Err(Lost::NoneFree)),
+            (16, true, Err(Lost::NoneFree)),
+            (17, true, Err(Lost::TooMany)),
+        ] {
+            let descriptors = received(installed, is_cut_off);
+            assert_eq!(descriptors.is_empty(), expected == Ok(0), "{installed} {is_cut_off}");
+            assert_eq!(descriptors.all().map(|list| list.len()), expected, "{installed} {is_cut_off}");
+        }
+        // The rest of a message may carry more than its beginning, of which some are lost.
+        let mut descriptors = received(1, true);
+        for (more, expected) in [(15, Lost::NoneFree), (1, Lost::TooMany)] {
+            received(more, false).list.into_iter().for_each(|one| descriptors.push(one));
+            assert_eq!(descriptors.lost, Some(expected));
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_lost_descriptor_names_the_cause() {
+        assert_eq!([Lost::TooMany, Lost::NoneFree].map(Lost::errno), [Errno::EINVAL, Errno::EMFILE]);
+        assert!(matches!(Lost::TooMany.error(), crate::Error::Nonsense { what: "number of descriptors" }));
+        let error = Lost::NoneFree.error();
+        assert!(error.to_string().contains("`ulimit -n`"), "{error}");
+        assert!(matches!(error, crate::Error::Kernel { source, .. } if source.raw_os_error() == Some(24)));
     }
 }

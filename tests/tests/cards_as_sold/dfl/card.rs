@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use cmdseq::Instruction;
 use fpga_driver::{Card, CardFunctions, Error, State};
+use fpga_hal::Domain;
+use fpga_hal::vfio_user::{Server, connect};
+use fpga_select::Selector;
 
 use super::Cards;
 
@@ -92,4 +95,25 @@ fn a_control_function_has_one_owner() {
     // Not a control function at all.
     let functions = CardFunctions { data: cards.accelerator(), control: Some(cards.second()) };
     assert!(matches!(Card::open(functions).unwrap_err(), Error::Control(_)));
+}
+
+/// Opening the control function resets the card: a client that is refused the card leaves the function alone.
+#[test]
+fn only_who_has_a_card_opens_its_control_function() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = |name: &str| directory.path().join(name);
+    let cards = Cards::new();
+    cards.first.release();
+    let _card = Server::bind(socket("0.sock"), cards.first.accelerator()).unwrap().spawn().unwrap();
+    let _control = Server::bind(socket("0.control.sock"), cards.first.control()).unwrap().spawn().unwrap();
+    let selector = Selector::parse(&format!("vfio-user:{}", directory.path().display())).unwrap();
+    let mut card = Card::open(connect(&socket("0.sock"), &Domain::vfio_user()).unwrap()).unwrap();
+    nop(&mut card).unwrap();
+    assert!(selector.open_cards(PATIENCE).is_err());
+    nop(&mut card).unwrap();
+    drop(card);
+    let mut opened = selector.open_cards(PATIENCE).unwrap();
+    let (data, control) = (opened.functions.remove(0), opened.controls.remove(0));
+    assert!(control.is_some());
+    nop(&mut Card::open(CardFunctions { data, control }).unwrap()).unwrap();
 }

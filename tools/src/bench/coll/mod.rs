@@ -233,8 +233,7 @@ impl Sweeping<'_> {
         let timeout = Duration::from_secs_f64(self.arguments.timeout);
         cards.cluster.set_timeout(timeout);
         collective::write_inputs(cards, plan, &source, &self.interrupt, &ProgressBar::hidden())?;
-        // Barriers hold each other apart.
-        let apart = plan.request.collective != Collective::Barrier;
+        let apart = collective::needs_barriers_between(plan);
         let execution = Execution { repeat: self.arguments.repeat, apart, timeout, ..Execution::default() };
         // A signal waits for the cards: this is bounded by the time limit, and what was measured is written.
         self.interrupt.check()?;

@@ -34,10 +34,10 @@ impl From<Vec<u8>> for Reply {
 impl Session {
     pub(super) fn answer(&mut self, command: Option<Command>, descriptors: Descriptors) -> Result<Reply, Errno> {
         let takes_descriptors = matches!(command, Some(Command::DmaMap | Command::SetInterrupts));
-        let descriptors = descriptors.all().ok_or(Errno::EINVAL)?;
         if !descriptors.is_empty() && !takes_descriptors {
             return Err(Errno::EINVAL);
         }
+        let descriptors = descriptors.all().map_err(|lost| self.lose(lost))?;
         let (Some(command), Some(open)) = (command, &self.open) else { return Err(Errno::ENOTSUP) };
         let body = self.reader.body();
         match command {
@@ -178,7 +178,7 @@ impl Session {
         descriptors: Descriptors,
         is_right: impl Fn(&RegionAccess, &[u8]) -> bool,
     ) -> Result<(RegionAccess, Location), Errno> {
-        if descriptors.len() > 0 || descriptors.are_lost() {
+        if !descriptors.is_empty() {
             return Err(Errno::EINVAL);
         }
         let (access, rest) = RegionAccess::decode(self.reader.body()).ok_or(Errno::EINVAL)?;
@@ -213,6 +213,7 @@ mod tests {
     use super::super::tests::session;
     use super::*;
     use crate::vfio_user::wire::region::decode_areas;
+    use crate::vfio_user::wire::socket::tests::received;
 
     #[test]
     fn a_region_that_holds_the_table_is_described_with_its_areas() {
@@ -238,6 +239,26 @@ mod tests {
         let Reply { body, memory } = session.region_info(&asked(whole), 0).unwrap();
         let expected = RegionInfo { argsz: 32, flags: 3, index: 2, cap_offset: 0, size: 0x4000, offset: 0 };
         assert_eq!((RegionInfo::decode(&body), body.len(), memory.is_none()), (Some(expected), 32, true));
+    }
+
+    #[test]
+    fn descriptors_that_this_process_has_lost_are_not_the_clients_fault() {
+        let lines = crate::logged::lines(|one| one.level() <= log::Level::Warn);
+        let here = std::thread::current().id();
+        let told = || lines.take(|thread, _| thread == here);
+        let (_, mut session) = session();
+        told();
+        let mut answer =
+            |command, installed, is_cut_off| session.answer(Some(command), received(installed, is_cut_off)).err();
+        let takes = [Command::DmaMap, Command::SetInterrupts];
+        assert_eq!(takes.map(|command| answer(command, 17, true)), [Some(Errno::EINVAL); 2]);
+        assert_eq!(answer(Command::GetInfo, 0, true), Some(Errno::EINVAL), "none belong to this command");
+        assert_eq!(told(), [""; 0]);
+        for _ in 0..2 {
+            assert_eq!(takes.map(|command| answer(command, 1, true)), [Some(Errno::EMFILE); 2]);
+        }
+        let raise = "raise the limit of open files (`ulimit -n`)";
+        assert_eq!(told(), [format!("test: this process has no free descriptors for those of a client: {raise}")]);
     }
 
     #[test]

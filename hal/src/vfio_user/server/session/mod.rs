@@ -4,6 +4,7 @@ mod commands;
 mod reset;
 mod unread;
 
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use self::unread::{Unread, wanted};
 use super::budget::{Item, Share};
 use super::dma::{Dma, Finished};
 use super::interrupts::Interrupts;
+use super::limits::RAISE_DESCRIPTORS;
 use super::link::Link;
 use super::no_host::NoHost;
 use super::regions::Regions;
@@ -28,7 +30,7 @@ use crate::vfio_user::wire::capabilities::Capabilities;
 use crate::vfio_user::wire::header::{Command, Header, Kind};
 use crate::vfio_user::wire::polling::{events, poll_until};
 use crate::vfio_user::wire::reader::{Ended, Reader};
-use crate::vfio_user::wire::socket::Socket;
+use crate::vfio_user::wire::socket::{Lost, Socket};
 use crate::vfio_user::wire::version::{DEFAULT_TRANSFER_BYTES, Version};
 
 /// Bytes of the largest body: a write of as much as one transfer may move.
@@ -54,6 +56,8 @@ pub(crate) struct Session {
     open: Option<Open>,
     /// A buffer for the data of region reads.
     scratch: Vec<u8>,
+    /// The log says that this process has no free descriptors.
+    has_told_none_free: bool,
 }
 
 /// What exists once a version is agreed on.
@@ -101,6 +105,7 @@ impl Session {
             dma_bits,
             open: None,
             scratch: Vec::new(),
+            has_told_none_free: false,
         })
     }
 
@@ -190,8 +195,7 @@ impl Session {
                 self.send(header, Err(Errno::EINVAL))?;
                 return Err(End::Client("its first message is not its version"));
             }
-            let agreed =
-                if descriptors.len() > 0 || descriptors.are_lost() { Err(Errno::EINVAL) } else { self.agree() };
+            let agreed = if descriptors.is_empty() { self.agree() } else { Err(Errno::EINVAL) };
             let refused = agreed.is_err();
             self.send(header, agreed)?;
             return if refused { Err(End::Client("its version is not supported")) } else { Ok(()) };
@@ -224,6 +228,15 @@ impl Session {
         through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::Function));
         self.note_bus_master();
         Ok(agreed.into())
+    }
+
+    /// Returns the errno for a command whose descriptors are lost. If this process is the cause, the log says so.
+    fn lose(&mut self, lost: Lost) -> Errno {
+        if lost == Lost::NoneFree && !mem::replace(&mut self.has_told_none_free, true) {
+            let name = self.share.name();
+            log::warn!("{name}: this process has no free descriptors for those of a client: {RAISE_DESCRIPTORS}");
+        }
+        lost.errno()
     }
 
     fn take_reply(&mut self, header: &Header) -> Result<(), End> {

@@ -1,6 +1,6 @@
 //! What nodes send: patterns of the dissertation, traces, and uniformly random traffic.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
 use cmdseq::routing::Torus3;
 
@@ -25,10 +25,12 @@ pub trait Traffic {
     fn next(&mut self, node: u32) -> Option<Message>;
 }
 
-/// A list of packets.
+/// A list of packets. Clones share it: each run sends all of it, and a packet takes 24 bytes however many runs there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    by_node: Vec<VecDeque<Message>>,
+    by_node: Arc<[Vec<Message>]>,
+    /// How many of them each node has sent.
+    sent: Vec<usize>,
 }
 
 /// Error of a list of packets that a torus cannot carry.
@@ -77,29 +79,36 @@ impl Trace {
     /// # Errors
     /// [`TraceError`] of the first packet that [`Message::check`] refuses.
     pub fn new(torus: Torus3, messages: impl IntoIterator<Item = Message>) -> Result<Self, TraceError> {
-        let mut by_node = vec![VecDeque::new(); torus.nodes() as usize];
+        let mut by_node = vec![Vec::new(); torus.nodes() as usize];
         for message in messages {
             message.check(torus)?;
-            by_node[message.from as usize].push_back(message);
+            by_node[message.from as usize].push(message);
         }
-        by_node.iter_mut().for_each(|list| list.make_contiguous().sort_by_key(|message| message.cycle));
-        Ok(Trace { by_node })
+        by_node.iter_mut().for_each(|list| list.sort_by_key(|message| message.cycle));
+        Ok(Self::of(by_node))
+    }
+
+    fn of(by_node: Vec<Vec<Message>>) -> Self {
+        Trace { sent: vec![0; by_node.len()], by_node: by_node.into() }
     }
 
     /// Returns the number of packets.
     pub fn packets(&self) -> usize {
-        self.by_node.iter().map(VecDeque::len).sum()
+        self.by_node.iter().map(Vec::len).sum()
     }
 
     /// Returns the cycle of the last packet; 0 if there is none.
     pub fn last_cycle(&self) -> u64 {
-        self.by_node.iter().filter_map(VecDeque::back).map(|message| message.cycle).max().unwrap_or(0)
+        self.by_node.iter().filter_map(|list| list.last()).map(|message| message.cycle).max().unwrap_or(0)
     }
 }
 
 impl Traffic for Trace {
     fn next(&mut self, node: u32) -> Option<Message> {
-        self.by_node.get_mut(node as usize)?.pop_front()
+        let sent = self.sent.get_mut(node as usize)?;
+        let message = *self.by_node[node as usize].get(*sent)?;
+        *sent += 1;
+        Some(message)
     }
 }
 
@@ -195,16 +204,30 @@ impl Pattern {
         to
     }
 
-    /// Returns a batch: each node sends `rounds` packets of `flits` flits to each destination, at `load` flits a node and cycle, from a
-    /// random cycle of its first interval on.
+    /// Returns the packets of a [`batch`](Pattern::batch) of `rounds`.
     ///
     /// # Errors
     /// [`PatternError`] if the torus has not the form that the pattern needs.
-    pub fn batch(self, torus: Torus3, rounds: u32, flits: u16, load: f64, seed: u64) -> Result<Trace, PatternError> {
+    pub fn packets(self, torus: Torus3, rounds: u32) -> Result<u64, PatternError> {
         let sides = torus.sides();
         if self == Pattern::Transpose && sides != [sides[0]; 3] {
             return Err(PatternError::Sides(sides));
         }
+        // At most 4096 nodes with 4095 destinations: below 2^24, and the packets below 2^56.
+        let destinations: u64 = (0..torus.nodes()).map(|node| self.destinations(torus, node).len() as u64).sum();
+        match destinations * u64::from(rounds) {
+            0 => Err(PatternError::Nothing { pattern: self, sides }),
+            packets => Ok(packets),
+        }
+    }
+
+    /// Returns a batch: each node sends `rounds` packets of `flits` flits to each destination, at `load` flits a node and cycle, from a
+    /// random cycle of its first interval on. All of them are in memory, so ask [`packets`](Pattern::packets) first.
+    ///
+    /// # Errors
+    /// [`PatternError`] if the torus has not the form that the pattern needs.
+    pub fn batch(self, torus: Torus3, rounds: u32, flits: u16, load: f64, seed: u64) -> Result<Trace, PatternError> {
+        self.packets(torus, rounds)?;
         let mut dice = Dice::new(seed);
         let interval = f64::from(flits) / load;
         let node = |from: u32| {
@@ -215,13 +238,11 @@ impl Pattern {
                 let cycle = (start + f64::from(number) * interval) as u64;
                 Message { cycle, from, to, flits }
             };
-            all.map(message).collect()
+            let mut messages = Vec::with_capacity(to.len() * rounds as usize);
+            messages.extend(all.map(message));
+            messages
         };
-        let by_node: Vec<VecDeque<Message>> = (0..torus.nodes()).map(node).collect();
-        match by_node.iter().all(VecDeque::is_empty) {
-            true => Err(PatternError::Nothing { pattern: self, sides }),
-            false => Ok(Trace { by_node }),
-        }
+        Ok(Trace::of((0..torus.nodes()).map(node).collect()))
     }
 }
 
@@ -277,5 +298,34 @@ mod tests {
         assert_eq!(Pattern::Transpose.batch(flat, 1, 1, 1.0, 0), Err(PatternError::Sides([4, 2, 1])));
         let short = Torus3::new([2, 2, 2]).unwrap();
         assert!(Pattern::Tornado.batch(short, 1, 1, 1.0, 0).is_err());
+    }
+
+    #[test]
+    fn packets_are_counted_before_they_are_made() {
+        for sides in [[4, 4, 4], [3, 3, 3], [2, 1, 5]] {
+            let torus = Torus3::new(sides).unwrap();
+            for (pattern, rounds) in Pattern::ALL.into_iter().flat_map(|pattern| [(pattern, 1), (pattern, 3)]) {
+                let made = pattern.batch(torus, rounds, 1, 1.0, 0).map(|trace| trace.packets() as u64);
+                assert_eq!(pattern.packets(torus, rounds), made, "{pattern:?} on {sides:?}");
+            }
+        }
+        let largest = Torus3::new([16; 3]).unwrap();
+        assert_eq!(Pattern::AllToAll.packets(largest, 16), Ok(268_369_920));
+        assert_eq!(Pattern::AllToAll.packets(largest, u32::MAX), Ok(4096 * 4095 * u64::from(u32::MAX)));
+        let nothing = PatternError::Nothing { pattern: Pattern::Cube, sides: [16; 3] };
+        assert_eq!(Pattern::Cube.packets(largest, 0), Err(nothing));
+    }
+
+    #[test]
+    fn a_clone_sends_all_packets_again() {
+        let torus = Torus3::new([4, 1, 1]).unwrap();
+        let message = |cycle| Message { cycle, from: 1, to: 2, flits: 1 };
+        let trace = Trace::new(torus, [message(7), message(3)]).unwrap();
+        for _ in 0..2 {
+            let mut run = trace.clone();
+            assert!(Arc::ptr_eq(&run.by_node, &trace.by_node), "a copy of the packets");
+            assert_eq!([run.next(1), run.next(1), run.next(1)], [Some(message(3)), Some(message(7)), None]);
+            assert_eq!([run.next(0), run.next(4)], [None, None]);
+        }
     }
 }

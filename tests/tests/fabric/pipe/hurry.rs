@@ -1,0 +1,104 @@
+//! Ends that do not wait for long enough, or are told to stop, while they open.
+
+use std::cell::Cell;
+use std::io::{Read as _, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use fpga_driver::{Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_mock::{Fabric, Profile};
+
+use super::{LONG, card, until};
+
+/// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`.
+fn in_a_hurry<End>(peer: u32, mut open: impl FnMut(Duration) -> Result<End, PipeError>) -> End {
+    let mut met = None;
+    let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
+    until("the other end", || {
+        match open(limits.next().unwrap()) {
+            Ok(end) => met = Some(end),
+            Err(PipeError::NoPeer { node, .. }) => assert_eq!(node, peer),
+            Err(other) => panic!("{other}"),
+        }
+        met.is_some()
+    });
+    met.unwrap()
+}
+
+/// A writer that does not wait for long enough may be met, or else takes no reader with it.
+#[test]
+fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+            let mut came = String::new();
+            reader.read_to_string(&mut came).expect("data");
+            came
+        });
+        let mut writer = in_a_hurry(1, |limit| PipeWriter::open(card(&fabric, 0), pipe, limit));
+        writer.set_timeout(LONG);
+        writer.write_all(b"hello").unwrap();
+        writer.close().unwrap();
+        assert_eq!(reading.join().expect("no panic"), "hello");
+    });
+}
+
+/// A reader that does not wait for long enough may be met, or else takes no writer with it.
+#[test]
+fn a_reader_in_a_hurry_keeps_no_writer_out() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+            writer.write_all(b"hello").unwrap();
+            writer.close().unwrap();
+        });
+        let mut reader = in_a_hurry(0, |limit| PipeReader::open(card(&fabric, 1), pipe, limit));
+        reader.set_timeout(LONG);
+        let mut came = String::new();
+        reader.read_to_string(&mut came).unwrap();
+        assert_eq!(came, "hello");
+        writing.join().expect("no panic");
+    });
+}
+
+/// Whether a writer is stopped that was asked so many times before.
+fn stopped_after(looks: u32) -> impl FnMut() -> bool {
+    let left = Cell::new(looks);
+    move || left.replace(left.get().saturating_sub(1)) == 0
+}
+
+/// A writer that is told to stop may be met, and then ends the file, or else takes no reader with it.
+#[test]
+fn a_writer_that_is_stopped_keeps_no_reader_waiting() {
+    let pipe = Pipe::new(0, 1);
+    for looks in [0, 1, 2, 9].repeat(5) {
+        let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+                assert_eq!(reader.read(&mut [0; 9]).expect("the end of the file"), 0);
+                // Its card is there until the writer has closed.
+                reader
+            });
+            until("the reader", || {
+                match PipeWriter::open_until(card(&fabric, 0), pipe, LONG, &mut stopped_after(looks)) {
+                    Ok(writer) => writer.close().map(|_| true).unwrap(),
+                    Err(PipeError::NoPeer { node: 1, .. }) => false,
+                    Err(other) => panic!("{other}"),
+                }
+            });
+            drop(reading.join().expect("no panic"));
+        });
+    }
+}
+
+#[test]
+fn a_writer_without_a_reader_stops_when_it_is_told() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let opened = PipeWriter::open_until(card(&fabric, 0), Pipe::new(0, 1), Duration::MAX, &mut stopped_after(3));
+    assert!(matches!(opened, Err(PipeError::NoPeer { node: 1, .. })), "{opened:?}");
+}
