@@ -155,6 +155,13 @@ impl Cards {
         })
     }
 
+    /// Closes the cards. Their sensors are read no more: who reads those of a control function holds it, and letting go of it later
+    /// would reset a card that another process has by then.
+    pub(crate) fn close(self) -> Result<()> {
+        drop(self.sampler);
+        self.cluster.close().map_err(Failure::from)
+    }
+
     /// Nodes of the cards in the fabric, by rank.
     pub(crate) fn nodes(&self) -> Vec<u32> {
         self.cluster.nodes()

@@ -113,7 +113,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
         let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
         if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
     }
-    interrupt.of(cards.cluster.close().map_err(Failure::from))?;
+    interrupt.of(cards.close())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
 

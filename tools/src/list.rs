@@ -53,7 +53,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     }
     let table = Table::read(sysfs.root());
     for socket in selector.sockets() {
-        cards.push(socket_card(socket, &table)?);
+        cards.push(socket_card(socket, &table, selector.sockets().len() == 1)?);
     }
     cards.extend(selector.mock_selectors().into_iter().map(mock_card));
     if cli.json {
@@ -83,20 +83,20 @@ fn mock_card(selector: String) -> Card {
     Card { sequencer: Sequencer::Mock.name(), ..card(selector, Kind::Mock, "in-process", &State::Free) }
 }
 
-/// Describes a card on a vfio-user socket.
-fn socket_card(socket: &Path, table: &Table) -> Result<Card> {
+/// Describes a card on a vfio-user socket. The only one of a selector must be one; of several, the others are listed nevertheless.
+fn socket_card(socket: &Path, table: &Table, is_only_one: bool) -> Result<Card> {
     let named = |error: std::io::Error| Failure::new(Exit::NoCard, format!("{}: {error}", socket.display()));
     if !socket.metadata().map_err(named)?.file_type().is_socket() {
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
     }
     let selector = format!("vfio-user:{}", socket.display());
-    let state = match sockets::behind(socket) {
+    let state = match sockets::behind_in(&|| table, socket) {
         Behind::Server => State::Free,
         Behind::Denied => State::Denied,
-        Behind::Deaf | Behind::Nobody => State::Silent,
-        Behind::OtherType => {
+        Behind::OtherType if is_only_one => {
             return Err(Failure::new(Exit::NoCard, format!("{}: not a stream socket", socket.display())));
         }
+        Behind::Deaf | Behind::Nobody | Behind::OtherType => State::Silent,
     };
     let mut card = card(selector, Kind::VfioUser, "socket", &state);
     if table.has_client(socket) {

@@ -31,6 +31,7 @@ const HERE: Duration = Duration::from_secs(30);
 /// One end, at this host.
 struct End<'a> {
     card: Card,
+    sampler: Option<Sampler>,
     pipe: Pipe,
     waits: Waits<'a>,
 }
@@ -52,7 +53,6 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let open = |data| Card::open(CardFunctions { data, control: controls.next().flatten() });
     let mut cards = selection.functions.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
     cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));
-    let _sampler = Sampler::start(&cards);
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", printable(&selection.selector))));
     };
@@ -60,7 +60,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let pipe = Pipe { writer, reader, address: arguments.address, key: arguments.key };
     let (mut from, mut to) = (None, None);
     for card in cards {
-        let end = End { pipe, waits: Waits { limit, interrupt: &interrupt, first: None }, card };
+        let sampler = Sampler::start(std::slice::from_ref(&card));
+        let end = End { pipe, waits: Waits { limit, interrupt: &interrupt, first: None }, sampler, card };
         match end.card.node() {
             node if node == writer && from.is_none() => from = Some(end),
             node if node == reader && to.is_none() => to = Some(end),
@@ -123,7 +124,7 @@ impl Waits<'_> {
 impl End<'_> {
     /// Copies stdin to the pipe.
     fn write(self) -> Result<()> {
-        let End { card, pipe, waits } = self;
+        let End { card, pipe, waits, sampler } = self;
         // A signal ends the wait in order: a reader that has just answered is told that nothing comes.
         let opened = PipeWriter::open_until(card, pipe, waits.until_open(), &mut || waits.check().is_err());
         let why = |error: PipeError| waits.check().err().unwrap_or_else(|| error.into());
@@ -132,17 +133,20 @@ impl End<'_> {
         let outcome = waits.note(copy_in(&mut writer, waits));
         // What has left needs only the cards. What an end that fails has not sent by then is lost, and the reader learns of it.
         writer.set_timeout(if outcome.is_ok() { HERE } else { CLOSE });
+        // As of all cards that are closed: it holds the control function.
+        drop(sampler);
         let closed = writer.close().map_err(Failure::from);
         outcome.and(waits.note(closed.map(drop)))
     }
 
     /// Copies the pipe to stdout.
     fn read(self) -> Result<()> {
-        let End { card, pipe, waits } = self;
+        let End { card, pipe, waits, sampler } = self;
         let open = || PipeReader::open(card, pipe, waits.until_open()).map_err(Failure::from);
         let mut reader = waits.note(waits.interrupt.end_at_once_during(open).and_then(|opened| opened))?;
         reader.set_timeout(SLICE);
         let outcome = waits.note(copy_out(&mut reader, waits));
+        drop(sampler);
         let closed = reader.close().map_err(Failure::from);
         outcome.and(waits.note(closed.map(drop)))
     }
@@ -293,7 +297,7 @@ mod tests {
             let reading = scope.spawn(move || PipeReader::open(there, pipe, PATIENCE).unwrap().read(&mut [0; 9]));
             // It is there at last.
             while !reading.is_finished() {
-                let failure = End { card: card(0), pipe, waits }.write().unwrap_err();
+                let failure = End { card: card(0), pipe, waits, sampler: None }.write().unwrap_err();
                 assert_eq!(failure.exit(), Exit::Interrupted, "{failure:?}");
             }
             assert_eq!(reading.join().unwrap().unwrap(), 0);

@@ -13,7 +13,8 @@ const TIME_MAX_US: u64 = 86_400_000_000;
 /// Options about links, which packets of collectives that switches compute do not regard.
 pub(crate) const OF_LINKS: [&str; 5] = ["errors", "cut", "flap", "slow", "garble"];
 /// Options that set one value; others are faults, of which a card may have several.
-const OF_CARDS: [&str; 9] = ["lanes", "windows", "late", "posted", "split", "drift", "errors", "reset", "slow"];
+const OF_CARDS: [&str; 11] =
+    ["lanes", "windows", "late", "posted", "split", "drift", "errors", "reset", "slow", "bypass", "bar4"];
 /// Options that only cards have whose sequencers master the bus.
 const OF_MASTERS: [&str; 3] = ["split", "unanswered", "poisoned"];
 /// How long a link that flaps is down, in picoseconds, and how often.
@@ -93,8 +94,11 @@ impl MockCards {
         if let Some(node) = node {
             mock.nodes.push(node.parse().map_err(|_| syntax(&format!("invalid node {node:?}: expected a number")))?);
         }
+        let options: Vec<&str> = options.collect();
+        check_given_once(&options).map_err(|why| syntax(&why))?;
         // First, because they decide which other options have an effect.
-        let (shells, options): (Vec<&str>, Vec<&str>) = options.partition(|option| ["bypass", "bar4"].contains(option));
+        let (shells, options): (Vec<&str>, Vec<&str>) =
+            options.into_iter().partition(|option| ["bypass", "bar4"].contains(option));
         for option in shells {
             if !mock.profile.shell.has_engine() {
                 let of = if option == "bypass" { "channels for it" } else { "a bypass window" };
@@ -109,9 +113,6 @@ impl MockCards {
                 ));
             }
             mock.profile.shell = shell;
-        }
-        if let Some(name) = given_twice(&options) {
-            return Err(syntax(&format!("+{name} is given twice")));
         }
         for option in options {
             let wrong = || syntax(&malformed(option));
@@ -244,11 +245,12 @@ impl MockCards {
     }
 }
 
-/// Returns the name of an option that sets one value, and is given twice.
-fn given_twice<'a>(options: &[&'a str]) -> Option<&'a str> {
+/// Checks that options that set one value are given once; `Err` names one that is given twice.
+fn check_given_once(options: &[&str]) -> Result<(), String> {
     let names: Vec<&str> = options.iter().filter_map(|option| option.split('=').next()).collect();
     let is_second = |(index, name): &(usize, &&str)| OF_CARDS.contains(*name) && names[..*index].contains(*name);
-    names.iter().enumerate().find(is_second).map(|(_, name)| *name)
+    let twice = names.iter().enumerate().find(is_second);
+    twice.map_or(Ok(()), |(_, name)| Err(format!("+{name} is given twice")))
 }
 
 /// Options, with their forms and ranges.

@@ -277,6 +277,7 @@ fn invalid_selectors_are_refused() {
         "mock:optweb:4/0,mock:optweb:5/1",
         "mock:optweb:4/0,0000:3b:00.0",
         "mock:optweb:4+lanes=2+lanes=3",
+        "mock:alveo-xdma:4+bypass+bypass",
         "mock:alveo-xdma:1+posted=4",
     ] {
         assert!(matches!(Selector::parse(text), Err(Error::Syntax { .. })), "{text:?}");

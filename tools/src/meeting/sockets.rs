@@ -1,5 +1,7 @@
 //! UNIX sockets, asked without connecting: a connection resets a card, and takes the place of a rank that comes to a meeting.
 
+use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -27,11 +29,16 @@ pub(crate) enum Behind {
 /// Sends nothing: a datagram socket is refused as of the wrong type by a server, which does not notice, and as unconnected by the
 /// socket that a killed process has left.
 pub(crate) fn behind(socket: &Path) -> Behind {
+    behind_in(&|| Table::read(Path::new("/")), socket)
+}
+
+/// As [`behind`], with what `table` returns of all sockets.
+pub(crate) fn behind_in<T: Borrow<Table>>(table: &dyn Fn() -> T, socket: &Path) -> Behind {
     match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
         Ok(()) => Behind::OtherType,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Behind::Nobody,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Behind::Denied,
-        Err(error) if is_of_wrong_type(&error) => by_table(&Table::read(Path::new("/")), socket),
+        Err(error) if is_of_wrong_type(&error) => by_table(table().borrow(), socket),
         Err(_) => Behind::Server,
     }
 }
@@ -42,30 +49,26 @@ fn is_of_wrong_type(error: &io::Error) -> bool {
 
 /// Finds what `socket`, which takes no datagrams, is.
 fn by_table(table: &Table, socket: &Path) -> Behind {
-    let mut there = table.at(socket).peekable();
-    if there.peek().is_none() {
-        return Behind::Server;
-    }
-    let streams: Vec<&Entry> = there.filter(|entry| entry.kind == STREAM).collect();
-    match streams.as_slice() {
-        [] => Behind::OtherType,
-        streams if streams.iter().any(|entry| entry.listens) => Behind::Server,
-        _ => Behind::Deaf,
+    let there = table.at(socket);
+    let mut streams = there.iter().filter(|entry| entry.kind == STREAM).peekable();
+    match (there.is_empty(), streams.peek().is_some()) {
+        (true, _) => Behind::Server,
+        (false, false) => Behind::OtherType,
+        (false, true) if streams.any(|entry| entry.listens) => Behind::Server,
+        (false, true) => Behind::Deaf,
     }
 }
 
-/// The sockets with a path in this network namespace, as `/proc/net/unix` lists them: also the ends of connections that their
-/// servers have accepted.
+/// The sockets in this network namespace by their paths, as `/proc/net/unix` lists them: also the ends of connections that their
+/// servers have accepted. Those that were bound by a relative path are missing: nobody tells relative to what.
 #[derive(Debug, Default)]
-pub(crate) struct Table(Vec<Entry>);
+pub(crate) struct Table(HashMap<PathBuf, Vec<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
     kind: u32,
     listens: bool,
     is_connected: bool,
-    /// As the server has bound it. Those that are relative to its directory are not in the table.
-    path: PathBuf,
 }
 
 /// `SOCK_STREAM`, `__SO_ACCEPTCON` and `SS_CONNECTED` of Linux `include/linux/net.h` and `include/uapi/linux/net.h`.
@@ -77,35 +80,36 @@ impl Table {
     /// Reads the table below `root`, a directory with `proc`; empty if it cannot be read.
     pub(crate) fn read(root: &Path) -> Self {
         let text = fs::read_to_string(root.join("proc/net/unix")).unwrap_or_default();
-        Table(text.lines().filter_map(Entry::parse).collect())
+        let mut table = HashMap::<_, Vec<Entry>>::new();
+        for (path, entry) in text.lines().filter_map(Entry::parse) {
+            // What a socket that is gone was bound to leads nowhere.
+            if let Ok(path) = path.canonicalize() {
+                table.entry(path).or_default().push(entry);
+            }
+        }
+        Table(table)
     }
 
     /// Whether a client is connected to the server of `socket`.
     pub(crate) fn has_client(&self, socket: &Path) -> bool {
-        self.at(socket).any(|entry| entry.is_connected)
+        self.at(socket).iter().any(|entry| entry.is_connected)
     }
 
-    fn at<'a>(&'a self, socket: &'a Path) -> impl Iterator<Item = &'a Entry> {
-        let whole = socket.canonicalize().ok();
-        let is_it =
-            move |path: &Path| path == socket || Some(path) == whole.as_deref() || path.canonicalize().ok() == whole;
-        self.0.iter().filter(move |entry| is_it(&entry.path))
+    fn at(&self, socket: &Path) -> &[Entry] {
+        let whole = socket.canonicalize();
+        whole.ok().and_then(|whole| self.0.get(&whole)).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Entry {
-    /// Parses a line. Columns: number, references, protocol, flags, type and state (all hexadecimal), inode, path.
-    fn parse(line: &str) -> Option<Self> {
+    /// Parses a line, and returns the path too. Columns: number, references, protocol, flags, type and state (all hexadecimal), inode, path.
+    fn parse(line: &str) -> Option<(&Path, Self)> {
         let mut words = line.split_whitespace();
         let mut hexadecimal = |skip| u32::from_str_radix(words.nth(skip)?, 16).ok();
         let (flags, kind, state) = (hexadecimal(3)?, hexadecimal(0)?, hexadecimal(0)?);
         let path = line.split_once(words.next()?)?.1.trim_start();
-        path.starts_with('/').then(|| Entry {
-            kind,
-            listens: flags & LISTENS != 0,
-            is_connected: state == CONNECTED,
-            path: path.into(),
-        })
+        let entry = Entry { kind, listens: flags & LISTENS != 0, is_connected: state == CONNECTED };
+        path.starts_with('/').then(|| (Path::new(path), entry))
     }
 }
 
@@ -165,9 +169,9 @@ mod tests {
     #[test]
     fn the_table_of_sockets_is_parsed() {
         let line = "0000000000000000: 00000002 00000000 00010000 0001 01 30127 /run/fpga/a b.sock";
-        let entry = Entry::parse(line).unwrap();
+        let (path, entry) = Entry::parse(line).unwrap();
         assert!(entry.listens && entry.kind == STREAM && !entry.is_connected);
-        assert_eq!(entry.path, Path::new("/run/fpga/a b.sock"));
+        assert_eq!(path, Path::new("/run/fpga/a b.sock"));
         let head = "Num       RefCount Protocol Flags    Type St Inode Path";
         for other in [head, "", &line.replace("/run", "@/run"), &line.replace("/run", "run"), &line[..50]] {
             assert!(Entry::parse(other).is_none(), "{other:?}");

@@ -40,10 +40,13 @@ pub(super) struct Spoke {
 impl Spoke {
     pub(super) fn meet(part: &Part) -> Result<Spoke, MeetError> {
         let began = Instant::now();
+        let mut before: Option<io::Error> = None;
         loop {
-            let source = match Spoke::connect(part, began)? {
-                Ok(spoke) => return Ok(spoke),
-                Err(source) => source,
+            let source = match (Spoke::connect(part, began)?, before.take()) {
+                (Ok(spoke), _) => return Ok(spoke),
+                // What lacked time says less than what failed before.
+                (Err(late), Some(before)) if late.kind() == ErrorKind::TimedOut => before,
+                (Err(source), _) => source,
             };
             let waited = began.elapsed();
             if waited >= part.timeout || !may_come(source.kind()) {
@@ -54,6 +57,7 @@ impl Spoke {
             if part.stop.load(Ordering::Relaxed) {
                 return Err(MeetError::Interrupted);
             }
+            before = Some(source);
             std::thread::sleep(PAUSE);
         }
     }

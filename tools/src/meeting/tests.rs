@@ -362,6 +362,17 @@ fn who_never_comes_is_named() {
     assert!(accepted(&listener).is_none(), "who listens there is connected to");
 }
 
+/// Not that there was no time to resolve the name once more.
+#[test]
+fn what_failed_before_the_time_was_up_is_the_cause() {
+    let port = std::net::TcpListener::bind("localhost:0").unwrap().local_addr().unwrap().port();
+    let directory = tempfile::tempdir().unwrap();
+    let address = Address::Tcp(format!("localhost:{port}"));
+    let alone = Part { timeout: Duration::from_secs(3), address, ..part(&directory, 1, 2) };
+    let MeetError::Connect { source, .. } = meet(&alone).unwrap_err() else { panic!("rank 0 is met") };
+    assert_eq!(source.kind(), ErrorKind::ConnectionRefused, "{source}");
+}
+
 /// All ranks say which rank is missing, where and for how long.
 #[test]
 fn who_never_comes_is_told_alike_by_all() {

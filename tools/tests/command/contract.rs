@@ -352,6 +352,19 @@ fn a_datagram_socket_is_the_wrong_file() {
     assert_eq!(error(&["list", "--cards", &card]), (4, format!("fpgactl: {}: not a stream socket\n", path.display())));
 }
 
+/// Others are listed although one is no server's.
+#[test]
+fn a_directory_is_listed_whatever_sockets_are_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let _server = std::os::unix::net::UnixListener::bind(path("0.sock")).unwrap();
+    let _datagrams = UnixDatagram::bind(path("1.sock")).unwrap();
+    let listed = json(&["list", "--cards", &format!("vfio-user:{}", directory.path().display())]);
+    let states: Vec<&str> =
+        listed["cards"].as_array().unwrap().iter().map(|card| card["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["free", "silent"]);
+}
+
 /// What `list` prints selects the same cards.
 #[test]
 fn listed_selectors_select() {
