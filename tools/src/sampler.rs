@@ -1,6 +1,6 @@
 //! Reads the sensors of published cards while a command has the cards.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,9 @@ impl Sampler {
         let read = move || {
             loop {
                 let now = Instant::now();
-                sensors.retain_mut(|one| one.sample(now));
+                // A reading over a serial link takes long: who waits for the end waits for that of one card.
+                let is_stopped = || stopped.try_recv() != Err(TryRecvError::Empty);
+                sensors.retain_mut(|one| !is_stopped() && one.sample(now));
                 let Some(next) = sensors.iter().map(|one| one.due).min() else { return };
                 if stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
                     != Err(RecvTimeoutError::Timeout)
