@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use cmdseq::plan::{Piece, Plan, Program};
+use fpga_select::CardMemory;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::exit::{Failure, Result};
@@ -13,8 +14,8 @@ use crate::size;
 const MEMINFO: &str = "/proc/meminfo";
 /// Mount point of control groups, version 2.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Bytes in which mock cards allocate their memory (`FRAME` in `mock/src/net/payload.rs`).
-const FRAME: u64 = 4 << 10;
+/// Bytes in which mock cards allocate their memory.
+const FRAME: u64 = CardMemory::FRAME_BYTES;
 
 /// Refuses host buffers of `bytes` in total if they exceed half of the available memory. Their pages are allocated at
 /// once; the other half is for mock cards, which copy them, and for other processes.

@@ -90,7 +90,7 @@ fn socket_card(socket: &Path, table: &Table, is_only_one: bool) -> Result<Card> 
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
     }
     let selector = format!("vfio-user:{}", socket.display());
-    let state = match sockets::behind_in(&|| table, socket) {
+    let state = match sockets::behind(socket, table) {
         Behind::Server => State::Free,
         Behind::Denied => State::Denied,
         Behind::OtherType if is_only_one => {

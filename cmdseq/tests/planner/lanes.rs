@@ -148,10 +148,12 @@ fn cards_that_lack_something_get_other_plans() {
 fn lanes_are_right_however_few_channels_a_card_has() {
     for (nodes, memory_channels) in [(3, 1), (5, 2), (7, 4), (12, 4), (26, 4), (26, 8), (36, 16), (40, 32)] {
         let capabilities = Capabilities { memory_channels, ..with_lanes(2, connected(nodes)) };
+        let mut planned = 0;
         for collective in [Collective::Send, Collective::Broadcast, Collective::Reduce, Collective::Allreduce] {
             for bytes in [1, 12, 4096] {
                 let request = request(collective, nodes, bytes, Some(Algorithm::Lanes));
                 let Ok(plan) = plan(&request, &capabilities) else { continue };
+                planned += 1;
                 check(&plan, &capabilities);
                 let input = data(&plan.request);
                 assert!(
@@ -160,5 +162,6 @@ fn lanes_are_right_however_few_channels_a_card_has() {
                 );
             }
         }
+        assert!(planned >= 3, "{planned} plans on {nodes} cards with {memory_channels} channels");
     }
 }

@@ -77,6 +77,9 @@ pub struct CardMemory {
 }
 
 impl CardMemory {
+    /// Bytes of a frame, in which memory is allocated: however few are written, a whole one is.
+    pub const FRAME_BYTES: u64 = FRAME as u64;
+
     pub(crate) fn new(bytes: u64, node: u32, budget: &Arc<Budget>) -> Self {
         let contents = Contents::new(budget, node);
         let budget = Arc::clone(budget);

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Failure, Result};
+use crate::meeting::sockets::Table;
 use crate::{address, cards, functions, known, output};
 
 use finding::{Finding, Fix, SEQUENCER};
@@ -77,9 +78,10 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
     for address in selector.addresses() {
         checks.extend(examine_function(sysfs, &functions::find(sysfs, address)?));
     }
+    let table = Table::read(sysfs.root());
     for socket in selector.sockets() {
         let card = format!("vfio-user:{}", socket.display());
-        checks.push(Check::new(&card, "socket", checks::socket(socket)));
+        checks.push(Check::new(&card, "socket", checks::socket(socket, &table)));
         checks.push(Check::new(&card, SEQUENCER, checks::unknown_until_opened(&card)));
     }
     let without_sequencer = match selector.kind() {

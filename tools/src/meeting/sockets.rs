@@ -1,6 +1,5 @@
 //! UNIX sockets, asked without connecting: a connection resets a card, and takes the place of a rank that comes to a meeting.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -24,21 +23,16 @@ pub(crate) enum Behind {
     OtherType,
 }
 
-/// Finds who is behind `socket`. A file that is no socket has nobody behind it.
+/// Finds who is behind `socket`, of those in `table`. A file that is no socket has nobody behind it.
 ///
 /// Sends nothing: a datagram socket is refused as of the wrong type by a server, which does not notice, and as unconnected by the
 /// socket that a killed process has left.
-pub(crate) fn behind(socket: &Path) -> Behind {
-    behind_in(&|| Table::read(Path::new("/")), socket)
-}
-
-/// As [`behind`], with what `table` returns of all sockets.
-pub(crate) fn behind_in<T: Borrow<Table>>(table: &dyn Fn() -> T, socket: &Path) -> Behind {
+pub(crate) fn behind(socket: &Path, table: &Table) -> Behind {
     match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
         Ok(()) => Behind::OtherType,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Behind::Nobody,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Behind::Denied,
-        Err(error) if is_of_wrong_type(&error) => by_table(table().borrow(), socket),
+        Err(error) if is_of_wrong_type(&error) => by_table(table, socket),
         Err(_) => Behind::Server,
     }
 }
@@ -122,20 +116,28 @@ mod tests {
 
     use super::*;
 
+    fn table() -> Table {
+        Table::read(Path::new("/"))
+    }
+
+    fn found(socket: &Path) -> Behind {
+        behind(socket, &table())
+    }
+
     #[test]
     fn who_is_behind_a_socket_is_found_without_connecting() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let server = UnixListener::bind(path("server")).unwrap();
         server.set_nonblocking(true).unwrap();
-        assert_eq!(behind(&path("server")), Behind::Server);
+        assert_eq!(found(&path("server")), Behind::Server);
         assert_eq!(server.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(server);
-        assert_eq!(behind(&path("server")), Behind::Nobody);
+        assert_eq!(found(&path("server")), Behind::Nobody);
         let datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
-        assert_eq!(behind(&path("datagrams")), Behind::OtherType);
+        assert_eq!(found(&path("datagrams")), Behind::OtherType);
         drop(datagrams);
-        assert_eq!(behind(&path("datagrams")), Behind::Nobody);
+        assert_eq!(found(&path("datagrams")), Behind::Nobody);
     }
 
     #[test]
@@ -150,20 +152,20 @@ mod tests {
         };
         let stream = bound(SockType::Stream);
         // The process may listen later.
-        assert_eq!(behind(&path), Behind::Deaf);
+        assert_eq!(found(&path), Behind::Deaf);
         listen(&stream, Backlog::new(1).unwrap()).unwrap();
         let listener = UnixListener::from(stream);
-        assert_eq!(behind(&path), Behind::Server);
-        assert!(!Table::read(Path::new("/")).has_client(&path));
+        assert_eq!(found(&path), Behind::Server);
+        assert!(!table().has_client(&path));
         let client = UnixStream::connect(&path).unwrap();
         let accepted = listener.accept().unwrap();
-        assert!(Table::read(Path::new("/")).has_client(&path));
-        assert_eq!(behind(&path), Behind::Server);
+        assert!(table().has_client(&path));
+        assert_eq!(found(&path), Behind::Server);
         drop((listener, client, accepted));
         std::fs::remove_file(&path).unwrap();
         let packets = bound(SockType::SeqPacket);
         listen(&packets, Backlog::new(1).unwrap()).unwrap();
-        assert_eq!(behind(&path), Behind::OtherType);
+        assert_eq!(found(&path), Behind::OtherType);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::meeting::address::Address;
 use crate::meeting::part::Part;
 use crate::meeting::resolver::resolve;
-use crate::meeting::sockets::{self, Behind};
+use crate::meeting::sockets::{self, Behind, Table};
 
 /// A connection.
 #[derive(Debug)]
@@ -162,5 +162,5 @@ impl Drop for Listener {
 /// Whether nobody listens at the socket at `path` any more.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    is_socket && sockets::behind(path) == Behind::Nobody
+    is_socket && sockets::behind(path, &Table::read(Path::new("/"))) == Behind::Nobody
 }
