@@ -39,6 +39,9 @@ pub struct Request {
     pub relays: Option<Vec<u32>>,
     /// Where the data is; `None` lets the planner choose. Algorithms that do not support the placement are refused.
     pub placement: Option<Placement>,
+    /// Cards store the programs, as [resident ones](crate::graph): algorithms and variants that need tables, or more instructions than a
+    /// card stores, are out.
+    pub resident: bool,
 }
 
 impl Request {
@@ -57,6 +60,7 @@ impl Request {
             eager_limit: None,
             relays: None,
             placement: None,
+            resident: false,
             counts: Vec::new(),
         }
     }

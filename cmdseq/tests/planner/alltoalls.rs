@@ -126,3 +126,26 @@ proptest! {
         }
     }
 }
+
+/// Programs that cards store have no tables, and no more instructions than a card stores.
+#[test]
+fn a_resident_alltoall_has_no_tables() {
+    for (rows, columns, bytes) in [(2, 2, 4 << 10), (2, 3, 4 << 10), (4, 4, 2 << 10)] {
+        let capabilities = dragonfly(rows, columns);
+        let once = request(Collective::Alltoall, rows * columns, bytes, None);
+        let has_tables = |plan: &Plan| plan.set.programs.iter().any(|program| !program.tables.is_empty());
+        assert!(has_tables(&plan(&once, &capabilities).unwrap()), "{rows}x{columns}, {bytes} B");
+        let stored = Request { resident: true, ..once };
+        let chosen = plan(&stored, &capabilities).unwrap();
+        check(&chosen, &capabilities);
+        assert!(!has_tables(&chosen), "{rows}x{columns}, {bytes} B");
+        let input = data(&stored);
+        assert!(run(&chosen, &capabilities, &input) == expected(&stored, &input), "{rows}x{columns}, {bytes} B");
+        let short = Capabilities { resident_words: 1, ..capabilities };
+        let cause = plan(&stored, &short).unwrap_err().to_string();
+        assert!(cause.contains("a resident program has at most 1"), "{cause}");
+    }
+    let blocks = Request { counts: vec![64; 4], resident: true, ..request(Collective::Allgatherv, 4, 0, None) };
+    let cause = plan(&blocks, &dragonfly(2, 2)).unwrap_err().to_string();
+    assert!(cause.contains("needs tables"), "{cause}");
+}

@@ -28,10 +28,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Returns the request for the planner, on the cards of `nodes`.
     pub(crate) fn on(&self, nodes: Vec<u32>) -> Result<plan::Request> {
-        let collective: Collective = parse(self.operation)?;
-        if collective.has_counts() {
-            return Err(Error::usage(format!("{collective}: blocks of several lengths are not supported here")));
-        }
+        let collective = collective(self.operation)?;
         let combine = match (collective.reduces(), self.reduction, self.element) {
             (true, Some(reduction), Some(element)) => Some(Combine::new(parse(reduction)?, parse(element)?)),
             (true, ..) => {
@@ -48,8 +45,24 @@ impl Request<'_> {
             root: self.root,
             peer: self.peer,
             relays: Some(nodes.clone()),
+            resident: true,
             ..plan::Request::new(collective, nodes, self.bytes)
         })
+    }
+}
+
+/// Returns the collective of that name, without those that have blocks of several lengths.
+fn collective(name: &str) -> Result<Collective> {
+    match name.parse::<Collective>() {
+        Ok(vector) if vector.has_counts() => {
+            Err(Error::usage(format!("{vector}: blocks of several lengths are not supported here")))
+        }
+        Ok(collective) => Ok(collective),
+        Err(_) => {
+            let available = Collective::ALL.iter().filter(|one| !one.has_counts());
+            let names: Vec<&str> = available.map(|one| one.name()).collect();
+            Err(Error::usage(format!("unknown collective {name:?} (available: {})", names.join(", "))))
+        }
     }
 }
 
@@ -112,8 +125,36 @@ impl Times {
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) prepared: Prepared,
-    /// The last launch has written over the input, and no input was written since.
-    pub(crate) input_is_spent: bool,
+    /// By rank, if the last launch has written over the input: no input of that rank was written since.
+    pub(crate) spent_inputs: Vec<bool>,
     /// Of the last launch that was waited for.
     pub(crate) times: Option<Times>,
+}
+
+impl Planned {
+    /// Notes that `bytes` bytes of a rank's input were written.
+    pub(crate) fn note_input(&mut self, rank: u32, bytes: u64) {
+        if bytes > 0
+            && let Some(is_spent) = self.spent_inputs.get_mut(rank as usize)
+        {
+            *is_spent = false;
+        }
+    }
+
+    /// Refuses a launch on an input that the last launch has written over.
+    pub(crate) fn check_inputs(&self) -> Result<()> {
+        match self.spent_inputs.iter().position(|is_spent| *is_spent) {
+            None => Ok(()),
+            Some(rank) => Err(Error::refused(format!(
+                "the last launch has replaced the input of rank {rank} by the output: write the input again"
+            ))),
+        }
+    }
+
+    /// Notes that a launch has begun.
+    pub(crate) fn spend_inputs(&mut self) {
+        if self.plan.replaces_input() {
+            self.spent_inputs = vec![true; self.plan.request.ranks() as usize];
+        }
+    }
 }
