@@ -7,6 +7,7 @@ mod functions;
 mod image;
 mod mem;
 mod mock;
+mod plan;
 mod route;
 mod time;
 mod tune;
@@ -32,6 +33,7 @@ pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Self
 pub(crate) use image::{Image, ImageInspect, ImageLoad, ImageRecover, StateDirectory};
 pub(crate) use mem::{Mem, MemFill, MemRead, MemTest, MemWrite};
 pub(crate) use mock::{Mock, MockImage, Serve};
+pub(crate) use plan::Plan;
 pub(crate) use route::{Route, RouteCompile, RouteLoad, RouteRoom, RouteShow, RouteVerify};
 use time::{delay, seconds};
 pub(crate) use tune::{Traffic, Tune, shape};
@@ -361,21 +363,6 @@ pub(crate) struct Processes {
     /// Where the processes meet: unix:/PATH or tcp:HOST:PORT; rank 0 listens
     #[arg(long, value_name = "ADDRESS", requires_all = ["rank", "of"])]
     pub(crate) meet: Option<Address>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Plan {
-    #[command(flatten)]
-    pub(crate) operation: Operation,
-
-    /// Show all candidate algorithms and their predicted times
-    #[arg(long)]
-    pub(crate) explain: bool,
-
-    /// Write the programs to a file for `run`; they name their data `input` and
-    /// `output`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) save: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

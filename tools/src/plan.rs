@@ -184,7 +184,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let saved = arguments.save.as_slice();
     input_file::check_outputs(arguments.operation.terms.calibration.as_slice(), saved)?;
     let cards = Cards::selected(cli)?;
-    let request = request::request(&arguments.operation, &[], cards.nodes())?;
+    let mut request = request::request(&arguments.operation, &[], cards.nodes())?;
+    request.resident = arguments.persistent;
     let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
     let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
     if let Some(path) = &arguments.save {

@@ -330,3 +330,22 @@ fn a_stored_program_names_no_host_memory() {
         refused(&["run", &text, "--cards", cards, "--persistent"]);
     }
 }
+
+/// The fastest alltoall of a Dragonfly has tables, which no stored program has.
+#[test]
+fn a_plan_for_stored_programs_has_no_tables() {
+    let folder = Folder::new();
+    let saved = folder.path("saved.seqb");
+    let cards = ["--cards", "mock:optweb:2x2"];
+    let plan = [&["plan", "alltoall", "--bytes", "16KiB", "--save", &saved][..], &cards].concat();
+    let stored = [&["run", &saved, "--persistent"][..], &cards].concat();
+    stdout(&plan);
+    let refused = run(&stored);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(7) && error.contains("no tables"), "{error}");
+    stdout(&[&plan[..], &["--persistent"]].concat());
+    stdout(&stored);
+    let refused = run(&[&["plan", "allgatherv", "--bytes", "64", "--persistent"][..], &cards].concat());
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(7) && error.contains("a resident program has none"), "{error}");
+}
