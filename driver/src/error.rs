@@ -101,7 +101,7 @@ pub enum Error {
         /// Its status.
         status: Status,
         /// Detail of the status: see [`cmdseq::Completion::detail`]. [`NO_DETAIL`] in a resident program, because there the
-        /// card reports the index of the instruction instead.
+        /// card reports the index of the instruction instead; unless the status and the program tell the detail.
         detail: u16,
     },
     /// The card no longer answers: its registers read all-ones, and so does its vendor id.

@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     check(fpga_cluster_cards(cluster, &ranks), "cards");
     for (uint32_t card = 0; card < ranks; card++) {
         fpga_card info;
-        char name[64];
+        char name[256];
         check(fpga_cluster_card(cluster, card, &info, sizeof info), "card");
         check(fpga_cluster_card_name(cluster, card, name, sizeof name), "name");
         printf("card %" PRIu32 ": %s, %s, %" PRIu64 " bytes\n", card, name, info.kind, info.memory_bytes);

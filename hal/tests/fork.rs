@@ -14,7 +14,8 @@ use nix::unistd::{ForkResult, fork};
 fn a_forked_child_is_told_and_changes_nothing() {
     let (fake, domain) = (Fake::new(), Domain::in_process());
     let function = fake.open(&domain, "card").unwrap();
-    let window = function.window(bar(2)).unwrap();
+    let [registers, window] = [0, 2].map(|index| function.window(bar(index)).unwrap());
+    assert!(!registers.is_mapped());
     let buffer = domain.allocate(4096, 1).unwrap();
     buffer.write(0, b"ours").unwrap();
     let ring: Ring<64> = Ring::new(buffer.clone()).unwrap();
@@ -31,6 +32,8 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && forked(ring.load(0, &mut [0; 64]))
                 && forked(ring.load_acquire::<0>(0).map(drop))
                 && forked(window.read_u32(0).map(drop))
+                && forked(registers.read_u32(0).map(drop))
+                && forked(registers.write_u32(0, 5))
                 && forked(function.config_read_u32(0).map(drop))
                 && forked(function.reset().map(drop))
                 && forked(domain.allocate(4096, 1).map(drop))
@@ -39,7 +42,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && MmapMut::map_anon(1 << 16).is_ok_and(|memory| {
                     forked(domain.register(memory, Direction::Both).map(drop).map_err(Error::from))
                 });
-            drop((function, window, ring, buffer));
+            drop((function, registers, window, ring, buffer));
             let quiet = fake.take_events().is_empty();
             // What it makes itself, it has.
             let own = Domain::in_process().allocate(4096, 1).and_then(|own| own.write(0, b"own"));

@@ -111,7 +111,7 @@ impl Card {
         let is_free = |slot: &u32| self.stored_in(*slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
         let slots = self.capabilities().resident_programs;
         (0..slots).rev().find(is_free).ok_or_else(|| {
-            let expected = format!("node {} has {slots}, all in use: drop a program first", self.node());
+            let expected = format!("node {} has {slots}, all in use: release a program first", self.node());
             Error::argument("number of resident programs", slots + 1, expected)
         })
     }

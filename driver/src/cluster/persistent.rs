@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cmdseq::completion::OUT_OF_MEMORY;
 use cmdseq::graph::Schedule;
 use cmdseq::instruction::ARGUMENTS;
 use cmdseq::plan::ProgramSet;
@@ -153,6 +154,10 @@ impl Prepared {
             // The card whose window it missed is known without the detail.
             Some(one) if status == Status::BadWindow => {
                 (usize::from(detail), one.operation, self.peer(rank, one).unwrap_or(NO_DETAIL))
+            }
+            // Verified programs stay within card memory.
+            Some(one) if status == Status::OutOfRange && cards[rank.card].is_mock() => {
+                (usize::from(detail), one.operation, OUT_OF_MEMORY)
             }
             Some(one) => (usize::from(detail), one.operation, NO_DETAIL),
             None => (0, Operation::Launch, detail),

@@ -106,12 +106,7 @@ impl QueuePair {
                 }
             }
             let time = deadline.left().min(slice);
-            let is_raised = self.interrupt.wait(time).map_err(|error| self.block().bus(error))?;
-            if is_raised && self.interrupt.kind() == InterruptKind::Intx {
-                // A level stays until the card is told.
-                self.transport.acknowledge()?;
-                self.function.unmask_intx().map_err(|error| self.block().bus(error))?;
-            }
+            let is_raised = self.await_interrupt(time)?;
             let count = self.poll()?;
             if count != 0 {
                 return Ok(count);
@@ -124,6 +119,25 @@ impl QueuePair {
             is_armed = !is_raised;
             slice = (slice * 2).min(SLEEP_MAX);
         }
+    }
+
+    /// Waits until the interrupt is raised, for at most `time`. Returns whether it was, and makes it ready for the next time.
+    fn await_interrupt(&self, time: Duration) -> Result<bool> {
+        let is_raised = self.interrupt.wait(time).map_err(|error| self.block().bus(error))?;
+        if is_raised && self.interrupt.kind() == InterruptKind::Intx {
+            // A level stays until the card is told.
+            self.transport.acknowledge()?;
+            self.function.unmask_intx().map_err(|error| self.block().bus(error))?;
+        }
+        Ok(is_raised)
+    }
+
+    /// Takes the interrupt if it was raised: the queue's descriptor is no longer readable. Never waits, and arms nothing.
+    ///
+    /// # Errors
+    /// [`Error::Removed`]; the bus's.
+    pub fn take_interrupt(&mut self) -> Result<()> {
+        self.await_interrupt(Duration::ZERO).map(drop).map_err(|error| self.note(error))
     }
 
     /// Has the card raise the queue's interrupt, once, when there are more completions than were taken: for a caller

@@ -61,6 +61,11 @@ impl SequencerState {
             completed,
         })
     }
+
+    /// Whether the sequencer has stopped because of an error.
+    pub fn is_halted(&self) -> bool {
+        self.status.contains(Status::HALTED)
+    }
 }
 
 impl fmt::Display for SequencerState {
@@ -70,7 +75,7 @@ impl fmt::Display for SequencerState {
                 Some(operation) => write!(f, "running {operation} (tag {tag})")?,
                 None => write!(f, "running operation code {code} (tag {tag})")?,
             },
-            None if self.status.contains(Status::HALTED) => f.write_str("halted")?,
+            None if self.is_halted() => f.write_str("halted")?,
             None if self.status.contains(Status::BUSY) => f.write_str("busy")?,
             None => f.write_str("idle")?,
         }

@@ -428,6 +428,19 @@ fn a_failure_names_rank_and_instruction_and_the_cards_stay_usable() {
 }
 
 #[test]
+fn a_launch_that_lacks_memory_for_mock_cards_says_so() {
+    let (fabric, mut cluster) = run::open(Profile::optweb(2));
+    fabric.limit_memory(64 << 20);
+    let fill = Instruction::fill(Operand::card(0), 8 << 30, 0x0101_0101_0101_0101);
+    let programs = vec![vec![Instruction::barrier(), fill], vec![Instruction::barrier()]];
+    let mut prepared = cluster.prepare(&ProgramSet::new([0, 1], programs).into()).unwrap();
+    let error = failure(&mut cluster, &mut prepared, TIMEOUT);
+    let Error::Failed { rank, instruction, status, .. } = error else { panic!("{error:?}") };
+    assert_eq!((rank, instruction, status), (Some(0), 1, Status::OutOfRange));
+    assert!(error.to_string().contains("no memory left for mock cards"), "{error}");
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_waited_for_no_longer_than_asked() {
     let (_fabric, mut cluster) = run::open(Profile::optweb(3));
     let mut prepared = prepared(&mut cluster);

@@ -5,8 +5,12 @@
  * Pointers to data must lead to as many bytes as the function is told, which no other thread changes during the call; NULL is
  * refused, unless there are 0 bytes. Texts are UTF-8 and end with a zero byte. The library keeps no pointer of the caller.
  *
- * Threads: a cluster and its collectives are used by one thread at a time; a second one gets FPGA_BUSY and nothing is done.
- * Handles are not inherited by a process that was forked.
+ * Threads: a cluster and its collectives are used by one thread at a time; a second one gets FPGA_BUSY and nothing is done. A
+ * thread that is cancelled (pthread_cancel) during a call ends after it.
+ *
+ * Time limits do not cover a vfio-user server that does not answer: it delays a call by up to 5 s, then its card is gone.
+ *
+ * Forked processes: handles are not inherited. With the parent's, every call returns FPGA_USAGE and touches no card.
  */
 
 #ifndef FPGA_H
@@ -28,7 +32,7 @@ typedef enum fpga_status {
    */
   FPGA_FAILED = 1,
   /**
-   * An argument is invalid: NULL, an unknown name, a handle that was closed.
+   * An argument is invalid: NULL, an unknown name, a handle that was closed or that belongs to the process that forked this one.
    */
   FPGA_USAGE = 2,
   /**
@@ -54,7 +58,7 @@ typedef enum fpga_status {
   /**
    * An error of the library itself: close the cluster, and report the text.
    */
-  FPGA_INTERNAL = 9,
+  FPGA_INTERNAL = 9
 } fpga_status;
 
 /**
@@ -120,6 +124,10 @@ typedef struct fpga_card {
    * Kind of the bus: "mock", "vfio" or "vfio-user". Valid for ever.
    */
   const char *kind;
+  /**
+   * Bytes of the name that fpga_cluster_card_name copies, the zero byte included.
+   */
+  size_t name_bytes;
 } fpga_card;
 
 /**
@@ -196,7 +204,7 @@ typedef struct fpga_times {
 
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif /* __cplusplus */
 
 /**
  * Opens the cards of a selector, such as "mock:optweb:4" or "vfio:0000:3b:00.0", as a cluster. The cards are ordered by node.
@@ -216,7 +224,8 @@ int fpga_cluster_close(struct fpga_cluster *cluster);
 int fpga_cluster_cards(struct fpga_cluster *cluster, uint32_t *count);
 
 /**
- * Stores what card `index` is in the first `bytes` bytes of *card: pass sizeof(fpga_card).
+ * Stores what card `index` is in the first `bytes` bytes of *card: pass sizeof(fpga_card). Zeros bytes that this version of the
+ * library does not know.
  */
 int fpga_cluster_card(struct fpga_cluster *cluster,
                       uint32_t index,
@@ -224,9 +233,13 @@ int fpga_cluster_card(struct fpga_cluster *cluster,
                       size_t bytes);
 
 /**
- * Copies the name of card `index`, its selector, to `bytes` bytes at `name`, a zero byte included.
+ * Copies the name of card `index`, its selector, to `bytes` bytes at `name`, a zero byte included. fpga_card has the bytes that
+ * it needs; with fewer, the call returns FPGA_USAGE.
  */
-int fpga_cluster_card_name(struct fpga_cluster *cluster, uint32_t index, char *name, size_t bytes);
+int fpga_cluster_card_name(struct fpga_cluster *cluster,
+                           uint32_t index,
+                           char *name,
+                           size_t bytes);
 
 /**
  * Sets how long a call may take that has no time limit of its own: memory, data, plans.
@@ -261,7 +274,8 @@ int fpga_collective_plan(struct fpga_cluster *cluster,
                          struct fpga_collective **collective);
 
 /**
- * Stores what was planned in the first `bytes` bytes of *plan: pass sizeof(fpga_plan).
+ * Stores what was planned in the first `bytes` bytes of *plan: pass sizeof(fpga_plan). Zeros bytes that this version of the library
+ * does not know.
  */
 int fpga_collective_describe(struct fpga_collective *collective,
                              struct fpga_plan *plan,
@@ -304,8 +318,8 @@ int fpga_collective_read(struct fpga_collective *collective,
 int fpga_collective_launch(struct fpga_collective *collective);
 
 /**
- * Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. FPGA_REFUSED if there was no launch, or
- * it failed or was aborted.
+ * Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. It finds out a card that is gone within
+ * 200 ms: then it returns FPGA_GONE, and the launch is over. FPGA_REFUSED if there was no launch, or it failed or was aborted.
  */
 int fpga_collective_test(struct fpga_collective *collective,
                          int *is_done);
@@ -319,17 +333,19 @@ int fpga_collective_wait(struct fpga_collective *collective,
                          uint64_t timeout_us);
 
 /**
- * Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). FPGA_REFUSED if it is not
- * done.
+ * Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). Zeros bytes that this version
+ * of the library does not know. FPGA_REFUSED if it is not done.
  */
 int fpga_collective_times(struct fpga_collective *collective,
                           struct fpga_times *times,
                           size_t bytes);
 
 /**
- * Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Then call fpga_collective_test, which
- * says whether it is, and readies the descriptor for the next event. A card that is gone raises no event: wake up every second
- * to test. The descriptor is the cluster's: do not read or close it. It is closed with the cluster.
+ * Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
+ * fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
+ * flight, every call on the cluster makes it unreadable until the next launch; an interrupt that comes late wakes a program once
+ * more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
+ * it. It is closed with the cluster.
  */
 int fpga_collective_event(struct fpga_collective *collective,
                           int *descriptor);
@@ -366,7 +382,7 @@ const char *fpga_error_text(void);
 int64_t fpga_error_rank(void);
 
 #ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+}  /* extern "C" */
+#endif  /* __cplusplus */
 
 #endif  /* FPGA_H */

@@ -36,6 +36,8 @@ pub struct fpga_card {
     pub is_mock: u32,
     /// Kind of the bus: "mock", "vfio" or "vfio-user". Valid for ever.
     pub kind: *const c_char,
+    /// Bytes of the name that fpga_cluster_card_name copies, the zero byte included.
+    pub name_bytes: usize,
 }
 
 /// Opens the cards of a selector, such as "mock:optweb:4" or "vfio:0000:3b:00.0", as a cluster. The cards are ordered by node.
@@ -67,7 +69,8 @@ pub extern "C" fn fpga_cluster_cards(cluster: *mut fpga_cluster, count: *mut u32
     })
 }
 
-/// Stores what card `index` is in the first `bytes` bytes of *card: pass sizeof(fpga_card).
+/// Stores what card `index` is in the first `bytes` bytes of *card: pass sizeof(fpga_card). Zeros bytes that this version of the
+/// library does not know.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_cluster_card(
     cluster: *mut fpga_cluster,
@@ -96,12 +99,14 @@ pub extern "C" fn fpga_cluster_card(
             clock_khz: info.clock_khz,
             is_mock: info.is_mock.into(),
             kind: kind.as_ptr(),
+            name_bytes: info.name.len() + 1,
         };
         card.set_prefix(value, bytes)
     })
 }
 
-/// Copies the name of card `index`, its selector, to `bytes` bytes at `name`, a zero byte included.
+/// Copies the name of card `index`, its selector, to `bytes` bytes at `name`, a zero byte included. fpga_card has the bytes that
+/// it needs; with fewer, the call returns FPGA_USAGE.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_cluster_card_name(
     cluster: *mut fpga_cluster,

@@ -95,7 +95,8 @@ pub extern "C" fn fpga_collective_plan(
     })
 }
 
-/// Stores what was planned in the first `bytes` bytes of *plan: pass sizeof(fpga_plan).
+/// Stores what was planned in the first `bytes` bytes of *plan: pass sizeof(fpga_plan). Zeros bytes that this version of the library
+/// does not know.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_describe(
     collective: *mut fpga_collective,
@@ -192,8 +193,8 @@ pub extern "C" fn fpga_collective_launch(collective: *mut fpga_collective) -> c_
     call(|| handles::with_collective(collective, |cards, id| Ok(cards.launch(id)?)))
 }
 
-/// Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. FPGA_REFUSED if there was no launch, or
-/// it failed or was aborted.
+/// Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. It finds out a card that is gone within
+/// 200 ms: then it returns FPGA_GONE, and the launch is over. FPGA_REFUSED if there was no launch, or it failed or was aborted.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done: *mut c_int) -> c_int {
     call(|| {
@@ -221,8 +222,8 @@ pub extern "C" fn fpga_collective_wait(collective: *mut fpga_collective, timeout
     })
 }
 
-/// Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). FPGA_REFUSED if it is not
-/// done.
+/// Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). Zeros bytes that this version
+/// of the library does not know. FPGA_REFUSED if it is not done.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_times(
     collective: *mut fpga_collective,
@@ -242,9 +243,11 @@ fn not_done() -> Error {
     ::fpga_collective::Error::new(Class::Refused, "no launch is done: launch and wait first").into()
 }
 
-/// Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Then call fpga_collective_test, which
-/// says whether it is, and readies the descriptor for the next event. A card that is gone raises no event: wake up every second
-/// to test. The descriptor is the cluster's: do not read or close it. It is closed with the cluster.
+/// Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
+/// fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
+/// flight, every call on the cluster makes it unreadable until the next launch; an interrupt that comes late wakes a program once
+/// more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
+/// it. It is closed with the cluster.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_event(collective: *mut fpga_collective, descriptor: *mut c_int) -> c_int {
     call(|| {

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fpga_collective::Class;
 
+use crate::cancellation;
 use crate::status::fpga_status;
 
 /// A failed call.
@@ -65,6 +66,7 @@ pub(crate) fn last_rank() -> i64 {
 
 /// Runs the body of a function that can fail. All of them go through here.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
+    let _held = cancellation::Held::new();
     // What a panic interrupted is behind a lock, which is poisoned then: nothing sees it again.
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(of_panic(&*panic)));
     match outcome {

@@ -2,6 +2,8 @@
 //! not found.
 
 use std::collections::HashMap;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, RwLock, TryLockError};
 
 use ::fpga_collective::{Cards, CollectiveId};
@@ -31,6 +33,8 @@ type Shared = Arc<Mutex<Option<Cards>>>;
 #[derive(Default)]
 struct Table {
     last: usize,
+    /// Numbers up to this one are those of the process that forked this one.
+    inherited: usize,
     clusters: HashMap<usize, Shared>,
     /// Of collectives, the cluster.
     collectives: HashMap<usize, (usize, CollectiveId)>,
@@ -41,7 +45,22 @@ impl Table {
         self.last += 1;
         self.last
     }
+
+    fn cluster(&self, number: usize) -> Result<Shared> {
+        self.clusters.get(&number).cloned().ok_or_else(|| self.absent("cluster", number))
+    }
+
+    fn collective(&self, number: usize) -> Result<(usize, CollectiveId)> {
+        self.collectives.get(&number).copied().ok_or_else(|| self.absent("collective", number))
+    }
+
+    fn absent(&self, what: &str, number: usize) -> Error {
+        if number <= self.inherited { forked() } else { closed(what) }
+    }
 }
+
+/// The process whose clusters the table has; 0 before the first.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(RwLock::default);
 
@@ -52,9 +71,25 @@ macro_rules! table {
     };
 }
 
+/// Refuses the handles of the process that forked this one. Takes no lock: a thread that does not exist here may hold it.
+fn check_process() -> Result<()> {
+    match OWNER.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        owner if owner == process::id() => Ok(()),
+        _ => Err(forked()),
+    }
+}
+
 /// Returns the handle of new cards.
 pub(crate) fn add(cards: Cards) -> *mut fpga_cluster {
     let mut table = table!(write);
+    let own = process::id();
+    if OWNER.swap(own, Ordering::Relaxed) != own {
+        // Not dropped: they are the parent's, and a thread that does not exist here may hold their locks.
+        std::mem::forget(std::mem::take(&mut table.clusters));
+        table.collectives.clear();
+        table.inherited = table.last;
+    }
     let number = table.next();
     table.clusters.insert(number, Arc::new(Mutex::new(Some(cards))));
     std::ptr::without_provenance_mut(number)
@@ -104,8 +139,13 @@ pub(crate) fn with_collective<T>(
     if number == 0 {
         return Err(Error::usage("collective is NULL"));
     }
-    let (cluster, id) = table!(read).collectives.get(&number).copied().ok_or_else(|| closed("collective"))?;
-    on(&shared(cluster)?, |cards| body(cards.as_mut().ok_or_else(|| closed("cluster"))?, id))
+    check_process()?;
+    let (shared, id) = {
+        let table = table!(read);
+        let (cluster, id) = table.collective(number)?;
+        (table.cluster(cluster)?, id)
+    };
+    on(&shared, |cards| body(cards.as_mut().ok_or_else(|| closed("cluster"))?, id))
 }
 
 /// Removes a collective.
@@ -119,18 +159,29 @@ fn shared(number: usize) -> Result<Shared> {
     if number == 0 {
         return Err(Error::usage("cluster is NULL"));
     }
-    table!(read).clusters.get(&number).cloned().ok_or_else(|| closed("cluster"))
+    check_process()?;
+    table!(read).cluster(number)
 }
 
-/// Refuses to wait for another thread.
+/// Runs `body`, after which the descriptor is readable for what is in flight only. Refuses to wait for another thread.
 fn on<T>(shared: &Shared, body: impl FnOnce(&mut Option<Cards>) -> Result<T>) -> Result<T> {
     match shared.try_lock() {
-        Ok(mut cards) => body(&mut cards),
+        Ok(mut cards) => {
+            let outcome = body(&mut cards);
+            if let Some(cards) = cards.as_mut() {
+                cards.clear_event();
+            }
+            outcome
+        }
         Err(TryLockError::WouldBlock) => Err(Error::busy()),
         Err(TryLockError::Poisoned(_)) => {
             Err(Error::internal("an earlier call failed inside the library: close the cluster".into()))
         }
     }
+}
+
+fn forked() -> Error {
+    Error::usage("handles are not inherited: this one belongs to the process that forked this one; open the cards here")
 }
 
 fn closed(what: &str) -> Error {

@@ -1,9 +1,10 @@
 //! libfpga: cards, card memory and collectives for programs in C and C++. `docs/c.md` is its guide, `include/fpga.h` its header.
 //!
 //! No handle is a pointer to memory, and no panic leaves the library. `unsafe` is only where memory of the caller is read or
-//! written: in `memory.rs`.
+//! written, in `memory.rs`, and where the state of its thread is set, in `cancellation.rs`.
 #![deny(missing_docs)]
 
+mod cancellation;
 mod cluster;
 mod collective;
 mod error;

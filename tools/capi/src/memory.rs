@@ -1,4 +1,4 @@
-//! Memory of the caller. All `unsafe` code of the library is here.
+//! Memory of the caller. All `unsafe` code of the library that touches it is here.
 //!
 //! What the caller owes is in `fpga.h`: a pointer that is not NULL leads to memory of the stated size that no other thread changes
 //! during the call. NULL, and sizes that no memory has, are refused.
@@ -7,6 +7,9 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::error::{Error, Result};
+
+/// More bytes than a structure of any version of the library has: a size that is none.
+const LARGEST_STRUCTURE: usize = 4096;
 
 /// Reads a text.
 pub(crate) fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
@@ -71,15 +74,22 @@ impl<T> Out<T> {
         unsafe { self.0.write_unaligned(value) }
     }
 
-    /// Writes the first `bytes` bytes of the value: what a caller with an older header knows.
+    /// Writes the first `bytes` bytes of the value: what a caller with an older header knows. Zeros what a caller with a later header
+    /// has beyond the value.
     pub(crate) fn set_prefix(self, value: T, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Err(Error::usage("the size of the structure is 0: pass sizeof"));
         }
+        if bytes > LARGEST_STRUCTURE {
+            let message = format!("a structure of {bytes} bytes: expected at most {LARGEST_STRUCTURE}; pass sizeof");
+            return Err(Error::usage(message));
+        }
         let length = bytes.min(size_of::<T>());
-        // SAFETY: The source is `length` bytes of a value that lives here, at most all of them. The destination is not NULL, by
-        // `out`, and has at least `bytes` bytes, as the caller says. They do not overlap: the source is a local.
-        unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), self.0.cast::<u8>(), length) }
+        let to = bytes_mut(self.0.cast(), bytes)?;
+        to[length..].fill(0);
+        // SAFETY: The source is `length` bytes of a value that lives here, at most all of them. The destination has `bytes` bytes,
+        // at least `length`. They do not overlap: the source is a local.
+        unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.as_mut_ptr(), length) }
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ pub enum fpga_status {
     FPGA_OK = 0,
     /// The operation failed.
     FPGA_FAILED = 1,
-    /// An argument is invalid: NULL, an unknown name, a handle that was closed.
+    /// An argument is invalid: NULL, an unknown name, a handle that was closed or that belongs to the process that forked this one.
     FPGA_USAGE = 2,
     /// A card does not exist, or this user may not open it.
     FPGA_NO_CARD = 4,

@@ -1,8 +1,12 @@
 /* What programs do wrong: each call returns an error, and the program lives. Used by the tests. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <fpga.h>
 
@@ -20,13 +24,14 @@ static void expect(int found, int expected, const char *text, int line) {
 static fpga_cluster *cluster;
 static fpga_collective *collective;
 
-/* Waits for a collective that never ends. */
+/* Waits for a collective that never ends. A thread that was cancelled meanwhile ends here. */
 static void *wait_in_vain(void *is_waiting) {
     int status;
     __atomic_store_n((int *)is_waiting, 1, __ATOMIC_SEQ_CST);
     do {
-        status = fpga_collective_wait(collective, 2 * 1000 * 1000);
+        status = fpga_collective_wait(collective, 1000 * 1000);
     } while (status == FPGA_BUSY);
+    pthread_testcancel();
     return (void *)(intptr_t)status;
 }
 
@@ -85,6 +90,29 @@ static void nulls(void) {
     }
 }
 
+/* A program with a later header finds zeros in fields that the library does not know, and the bytes of a name. */
+static void structures(void) {
+    struct {
+        fpga_card card;
+        uint8_t later[32];
+    } large;
+    static const uint8_t zeros[sizeof large.later];
+    char *name;
+    memset(&large, 0xa5, sizeof large);
+    OK(fpga_cluster_card(cluster, 0, (fpga_card *)&large, sizeof large));
+    name = malloc(large.card.name_bytes);
+    if (memcmp(large.later, zeros, sizeof zeros) != 0 || name == NULL) {
+        exit(1);
+    }
+    EXPECT(fpga_cluster_card_name(cluster, 0, name, large.card.name_bytes - 1), FPGA_USAGE, "too few");
+    OK(fpga_cluster_card_name(cluster, 0, name, large.card.name_bytes));
+    if (strlen(name) + 1 != large.card.name_bytes) {
+        exit(1);
+    }
+    free(name);
+    EXPECT(fpga_cluster_card(cluster, 0, (fpga_card *)&large, SIZE_MAX), FPGA_USAGE, "sizeof");
+}
+
 static void order(void) {
     uint8_t data[4096] = {0};
     int is_done;
@@ -136,10 +164,103 @@ static void order(void) {
     EXPECT(fpga_memory_read(cluster, 0, 0, data, sizeof data), FPGA_USAGE, "was closed");
 }
 
-/* A card that stopped: a wait ends at its limit, and a second thread is refused meanwhile. */
-static void threads(void) {
+/* Whether the descriptor is readable: at once, or within a minute. */
+static int is_readable(int descriptor, int is_at_once) {
+    struct pollfd event = {descriptor, POLLIN, 0};
+    return poll(&event, 1, is_at_once ? 0 : 60 * 1000) == 1;
+}
+
+/* The descriptor is readable for a launch in flight, and no longer once it is over. */
+static void events(void) {
+    int descriptor, is_done = 0, status;
+    fpga_request request = {0};
+    request.operation = "allgather";
+    request.bytes = 4096;
+    OK(fpga_cluster_open("mock:optweb:4", &cluster));
+    OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
+    OK(fpga_collective_event(collective, &descriptor));
+    for (int i = 0; i < 3; i++) {
+        OK(fpga_collective_launch(collective));
+        for (is_done = 0; !is_done;) {
+            if (!is_readable(descriptor, 0)) {
+                fprintf(stderr, "launch %d raised no event\n", i);
+                exit(1);
+            }
+            OK(fpga_collective_test(collective, &is_done));
+        }
+        OK(fpga_collective_test(collective, &is_done));
+        if (!is_done || is_readable(descriptor, 1)) {
+            fprintf(stderr, "readable after launch %d\n", i);
+            exit(1);
+        }
+        OK(fpga_collective_launch(collective));
+        OK(fpga_collective_abort(collective));
+        status = fpga_collective_test(collective, &is_done);
+        if (status != FPGA_REFUSED || is_readable(descriptor, 1)) {
+            fprintf(stderr, "status %d, or readable after abort %d\n", status, i);
+            exit(1);
+        }
+    }
+    OK(fpga_cluster_close(cluster));
+}
+
+/* A forked child may open clusters, and use none of its parent. */
+static void forked(void) {
+    uint8_t data[64] = {0};
+    uint32_t count;
+    int status;
+    fpga_request request = {0};
+    fpga_cluster *own;
+    pid_t child;
+    request.operation = "allgather";
+    request.bytes = sizeof data;
+    OK(fpga_cluster_open("mock:optweb:4", &cluster));
+    OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
+    OK(fpga_collective_launch(collective));
+    child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 2; i++) {
+            EXPECT(fpga_cluster_cards(cluster, &count), FPGA_USAGE, "not inherited");
+            EXPECT(fpga_memory_write(cluster, 0, 0, data, sizeof data), FPGA_USAGE, "not inherited");
+            EXPECT(fpga_collective_wait(collective, 1000), FPGA_USAGE, "not inherited");
+            EXPECT(fpga_collective_abort(collective), FPGA_USAGE, "not inherited");
+            EXPECT(fpga_cluster_close(cluster), FPGA_USAGE, "not inherited");
+            OK(fpga_cluster_open("mock:optweb:2", &own));
+            OK(fpga_cluster_cards(own, &count));
+            OK(fpga_cluster_close(own));
+            EXPECT(fpga_cluster_cards(own, &count), FPGA_USAGE, "was closed");
+        }
+        exit(count == 2 ? 0 : 1);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+        fprintf(stderr, "the child failed\n");
+        exit(1);
+    }
+    OK(fpga_collective_wait(collective, 60 * 1000 * 1000));
+    OK(fpga_cluster_close(cluster));
+}
+
+/* Starts a thread that waits in vain, and returns once it does. */
+static pthread_t start_waiting(void) {
     int is_waiting = 0, busy = 0;
     uint32_t count;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wait_in_vain, &is_waiting) != 0) {
+        exit(1);
+    }
+    /* Until the thread has the cluster, this one may have it. */
+    for (time_t until = time(NULL) + 60; !busy && time(NULL) < until;) {
+        busy = __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST) && fpga_cluster_cards(cluster, &count) == FPGA_BUSY;
+    }
+    if (!busy) {
+        fprintf(stderr, "the thread does not use the cluster\n");
+        exit(1);
+    }
+    return thread;
+}
+
+/* A card that stopped: a wait ends at its limit, a second thread is refused meanwhile, and a thread is cancelled after the wait. */
+static void threads(void) {
     void *waited;
     pthread_t thread;
     fpga_request request = {0};
@@ -148,19 +269,18 @@ static void threads(void) {
     OK(fpga_cluster_open("mock:optweb:4+stop=2@1.0.65536", &cluster));
     OK(fpga_collective_plan(cluster, &request, sizeof request, &collective));
     OK(fpga_collective_launch(collective));
-    if (pthread_create(&thread, NULL, wait_in_vain, &is_waiting) != 0) {
+    thread = start_waiting();
+    EXPECT(fpga_cluster_close(cluster), FPGA_BUSY, "another thread");
+    pthread_join(thread, &waited);
+    if ((intptr_t)waited != FPGA_TIMEOUT) {
+        fprintf(stderr, "waited %d\n", (int)(intptr_t)waited);
         exit(1);
     }
-    /* Until the thread has the cluster, this one may have it. */
-    for (int tries = 0; tries < 10000000 && !busy; tries++) {
-        busy = __atomic_load_n(&is_waiting, __ATOMIC_SEQ_CST) && fpga_cluster_cards(cluster, &count) == FPGA_BUSY;
-    }
-    if (busy) {
-        EXPECT(fpga_cluster_close(cluster), FPGA_BUSY, "another thread");
-    }
+    thread = start_waiting();
+    pthread_cancel(thread);
     pthread_join(thread, &waited);
-    if (!busy || (intptr_t)waited != FPGA_TIMEOUT) {
-        fprintf(stderr, "busy %d, waited %d\n", busy, (int)(intptr_t)waited);
+    if (waited != PTHREAD_CANCELED) {
+        fprintf(stderr, "not cancelled\n");
         exit(1);
     }
     OK(fpga_cluster_close(cluster));
@@ -168,7 +288,10 @@ static void threads(void) {
 
 int main(void) {
     nulls();
+    structures();
     order();
+    events();
+    forked();
     threads();
     puts("every misuse was an error");
     return 0;

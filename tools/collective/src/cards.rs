@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 use cmdseq::graph::Schedule;
 use cmdseq::plan;
 use cmdseq::{Element, Operation, Reduction};
-use fpga_driver::{Card, Cluster};
+use fpga_driver::{Card, Cluster, State};
 use fpga_select::Selector;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::collective::{CollectiveId, Description, Planned, Request, Times};
 use crate::error::{Class, Error, Result};
 
-/// How long a wait that somebody may end goes on before it asks.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+/// How long one part of a wait is.
+const PART_OF_WAIT: Duration = Duration::from_millis(50);
+
+/// How long a launch is tested before the cards' health is read again.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 /// Opened cards of one fabric, with the collectives that are stored on them.
 ///
@@ -26,6 +29,8 @@ pub struct Cards {
     kind: &'static str,
     pub(crate) collectives: HashMap<u64, Planned>,
     in_flight: Option<CollectiveId>,
+    /// When the cards' health was read last, or the launch in flight began.
+    checked: Instant,
     next: u64,
     /// Readable when any of the queues raised its interrupt.
     event: Option<Epoll>,
@@ -63,7 +68,7 @@ pub struct CardInfo {
 /// What a card is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardStatus {
-    /// The state of its queue: `running`, `stopped`, `poisoned` or `gone`.
+    /// The state of its queue: `running`, `halted` (the card has stopped by itself), `stopped`, `poisoned` or `gone`.
     pub queue: String,
     /// Its clock, in cycles.
     pub cycles: u64,
@@ -101,7 +106,15 @@ impl Cards {
         let selection = Selector::parse(selector)?.open()?;
         let kind = selection.kind.name();
         let cluster = Cluster::open(selection.functions)?;
-        Ok(Cards { cluster, kind, collectives: HashMap::new(), in_flight: None, next: 1, event: None })
+        Ok(Cards {
+            cluster,
+            kind,
+            collectives: HashMap::new(),
+            in_flight: None,
+            checked: Instant::now(),
+            next: 1,
+            event: None,
+        })
     }
 
     /// Number of cards.
@@ -138,8 +151,12 @@ impl Cards {
     /// [`Class::Usage`] if there is no such card; else those of the driver.
     pub fn status(&self, card: u32) -> Result<CardStatus> {
         let card = &self.cluster.cards()[self.index(card)?];
-        let queue = card.state();
-        Ok(CardStatus { queue: queue.to_string(), cycles: card.cycles()?, retired: card.retired()? })
+        // The host learns by its next wait that a sequencer has halted.
+        let queue = match card.state() {
+            State::Running if card.sequencer_state()?.is_halted() => "halted".to_owned(),
+            state => state.to_string(),
+        };
+        Ok(CardStatus { queue, cycles: card.cycles()?, retired: card.retired()? })
     }
 
     /// Sets how long a call may take that has no timeout of its own.
@@ -153,7 +170,8 @@ impl Cards {
     /// [`Class::Usage`] if there is no such card, [`Class::Refused`] outside of its memory; else those of the driver.
     pub fn write_memory(&mut self, card: u32, address: u64, data: &[u8]) -> Result<()> {
         let index = self.index(card)?;
-        Ok(self.cluster.card_mut(index).write_memory(address, data)?)
+        let written = self.cluster.card_mut(index).write_memory(address, data);
+        written.map_err(|error| Error::of(error, self.cluster.cards()))
     }
 
     /// Reads the memory of card `card` at `address`.
@@ -162,7 +180,8 @@ impl Cards {
     /// As [`write_memory`](Cards::write_memory).
     pub fn read_memory(&mut self, card: u32, address: u64, data: &mut [u8]) -> Result<()> {
         let index = self.index(card)?;
-        Ok(self.cluster.card_mut(index).read_memory(address, data)?)
+        let read = self.cluster.card_mut(index).read_memory(address, data);
+        read.map_err(|error| Error::of(error, self.cluster.cards()))
     }
 
     /// Plans a collective on all the cards, and stores its programs there.
@@ -175,7 +194,7 @@ impl Cards {
         let prepared = self.cluster.prepare(&Schedule::of(&plan))?;
         let id = CollectiveId(self.next);
         self.next += 1;
-        self.collectives.insert(id.0, Planned { plan, prepared, input_is_spent: false, times: None });
+        self.collectives.insert(id.0, Planned { plan, prepared, spent_inputs: Vec::new(), times: None });
         Ok(id)
     }
 
@@ -213,8 +232,9 @@ impl Cards {
         self.data_bytes(id, rank)?;
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
-        self.cluster.write_input(&planned.plan.set, rank, offset, data)?;
-        planned.input_is_spent = false;
+        let written = self.cluster.write_input(&planned.plan.set, rank, offset, data);
+        written.map_err(|error| Error::of(error, self.cluster.cards()))?;
+        planned.note_input(rank, data.len() as u64);
         Ok(())
     }
 
@@ -226,35 +246,36 @@ impl Cards {
         self.data_bytes(id, rank)?;
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
-        Ok(self.cluster.read_output(&planned.plan.set, rank, offset, data)?)
+        let read = self.cluster.read_output(&planned.plan.set, rank, offset, data);
+        read.map_err(|error| Error::of(error, self.cluster.cards()))
     }
 
     /// Launches a collective: one doorbell a card. Returns at once.
     ///
     /// # Errors
-    /// [`Class::Refused`] if a collective is in flight, or the last launch has overwritten the input; else those of the driver.
+    /// [`Class::Refused`] if a collective is in flight, or the last launch has overwritten an input that was not written since; else
+    /// those of the driver.
     pub fn launch(&mut self, id: CollectiveId) -> Result<()> {
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         if let Some(other) = self.in_flight {
             return Err(in_flight(other == id));
         }
-        if planned.input_is_spent {
-            let message = "the last launch has replaced the input by the output: write the input again";
-            return Err(Error::refused(message));
-        }
+        planned.check_inputs()?;
         if self.event.is_some() {
             self.arm()?;
         }
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         planned.times = None;
-        self.cluster.launch(&mut planned.prepared)?;
-        planned.input_is_spent = planned.plan.replaces_input();
+        self.cluster.launch(&mut planned.prepared).map_err(|error| Error::of(error, self.cluster.cards()))?;
+        planned.spend_inputs();
         self.in_flight = Some(id);
+        self.checked = Instant::now();
         Ok(())
     }
 
     /// Returns the times of the launch if all ranks are done. Never waits. If it returns `None`, the descriptor of
-    /// [`event`](Cards::event) becomes readable when there may be more to see.
+    /// [`event`](Cards::event) becomes readable when there may be more to see. It finds out a card that is gone or has halted: at
+    /// once with a descriptor, else within 200 ms.
     ///
     /// # Errors
     /// As [`wait`](Cards::wait).
@@ -263,12 +284,25 @@ impl Cards {
         if let Some(times) = self.test_once(id)? {
             return Ok(Some(times));
         }
-        if self.event.is_none() {
+        if self.event.is_none() && self.checked.elapsed() < CHECK_EVERY {
             return Ok(None);
         }
-        self.arm()?;
+        if let Err(error) = self.arm() {
+            return self.end_broken(id, error).map(Some);
+        }
         // What came before the queues were armed raises nothing.
         self.test_once(id)
+    }
+
+    /// Ends a launch whose cards a check has found broken. Returns what a wait makes of it, or the error of the check.
+    fn end_broken(&mut self, id: CollectiveId, error: Error) -> Result<Times> {
+        let ended = self.wait(id, Duration::ZERO);
+        if self.in_flight.is_none() {
+            return ended;
+        }
+        // The wait was too short to see it. Cards that do not stop fail the next launch.
+        drop(self.abort(id));
+        Err(error)
     }
 
     /// Waits until all ranks are done, for at most `timeout`, and returns the times. After a timeout the launch goes on, and may
@@ -278,37 +312,25 @@ impl Cards {
     /// [`Class::Timeout`]; [`Class::Refused`] if this collective is not in flight; else those of the driver.
     pub fn wait(&mut self, id: CollectiveId, timeout: Duration) -> Result<Times> {
         self.check_launched(id)?;
-        Ok(self.finish(id, timeout)??)
+        self.finish(id, timeout)?.map_err(|error| Error::of(error, self.cluster.cards()))
     }
 
-    /// As [`wait`](Cards::wait), but asks `goes_on` about 20 times a second, and returns `None` once the answer is no. Then the
-    /// launch goes on, as after a timeout.
+    /// As [`wait`](Cards::wait), but returns `None` after at most a twentieth of a second if time is left. `began` and `timeout` are
+    /// those of the whole wait.
     ///
     /// # Errors
     /// As [`wait`](Cards::wait).
-    pub fn wait_while(
-        &mut self,
-        id: CollectiveId,
-        timeout: Duration,
-        mut goes_on: impl FnMut() -> bool,
-    ) -> Result<Option<Times>> {
+    pub fn wait_part(&mut self, id: CollectiveId, began: Instant, timeout: Duration) -> Result<Option<Times>> {
         use fpga_driver::Error::Timeout;
         self.check_launched(id)?;
-        let began = Instant::now();
-        loop {
-            let left = timeout.saturating_sub(began.elapsed());
-            match self.finish(id, left.min(ASK_EVERY))? {
-                Err(Timeout { .. }) if left > ASK_EVERY => {
-                    if !goes_on() {
-                        return Ok(None);
-                    }
-                }
-                Err(Timeout { what, node, rank, instruction, last_seen, .. }) => {
-                    let waited = began.elapsed();
-                    return Err(Timeout { what, node, rank, instruction, waited, last_seen }.into());
-                }
-                done => return Ok(Some(done?)),
+        let left = timeout.saturating_sub(began.elapsed());
+        match self.finish(id, left.min(PART_OF_WAIT))? {
+            Err(Timeout { .. }) if left > PART_OF_WAIT => Ok(None),
+            Err(Timeout { what, node, rank, instruction, last_seen, .. }) => {
+                let waited = began.elapsed();
+                Err(Timeout { what, node, rank, instruction, waited, last_seen }.into())
             }
+            done => done.map(Some).map_err(|error| Error::of(error, self.cluster.cards())),
         }
     }
 
@@ -380,12 +402,25 @@ impl Cards {
         self.event.as_ref().map(|event| event.0.as_fd()).ok_or_else(|| Error::new(Class::Failed, "no event"))
     }
 
+    /// Makes the descriptor of [`event`](Cards::event) unreadable if nothing is in flight: for callers that go on to poll it after a
+    /// launch is over. What fails here fails again in the next call that uses the cards.
+    pub fn clear_event(&mut self) {
+        let Some(event) = self.event.as_ref().filter(|_| self.in_flight.is_none()) else { return };
+        if event.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO) != Ok(0) {
+            for index in 0..self.cluster.cards().len() {
+                drop(self.cluster.card_mut(index).queue_mut().take_interrupt());
+            }
+        }
+    }
+
     /// Takes the events that were raised, checks the health of the cards, and has them raise the next event.
     fn arm(&mut self) -> Result<()> {
+        self.checked = Instant::now();
         for index in 0..self.cluster.cards().len() {
             let queue = self.cluster.card_mut(index).queue_mut();
-            queue.wait_progress(Duration::ZERO)?;
-            queue.arm()?;
+            if let Err(error) = queue.wait_progress(Duration::ZERO).and_then(|_| queue.arm()) {
+                return Err(Error::of(error, self.cluster.cards()));
+            }
         }
         Ok(())
     }
@@ -447,5 +482,30 @@ impl std::fmt::Debug for Cards {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.cluster.cards().iter().map(Card::name).collect();
         f.debug_struct("Cards").field("cards", &names).field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No other rank's input, and no empty one.
+    #[test]
+    fn an_input_that_a_launch_has_replaced_is_written_before_the_next() {
+        let mut cards = Cards::open("mock:optweb:4").unwrap();
+        let id = cards.plan(&Request { operation: "alltoall", bytes: 64, ..Request::default() }).unwrap();
+        let memory = cards.allocate(256).unwrap();
+        // As after a plan that has room for the input or the output only.
+        cards.collectives.get_mut(&id.0).unwrap().spent_inputs = vec![true; 4];
+        for rank in 0..4 {
+            cards.write_input(id, rank, 0, &[]).unwrap();
+            let error = cards.launch(id).unwrap_err();
+            assert!(error.class == Class::Refused && error.message.contains(&format!("rank {rank}")), "{error}");
+            match rank % 2 {
+                0 => cards.write_input(id, rank, 0, &[1]).unwrap(),
+                _ => cards.load_input(id, rank, &memory, 0).unwrap(),
+            }
+        }
+        cards.launch(id).unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! Errors by class: the exit codes of `fpgactl`, and what its libraries return.
 
 use cmdseq::{Reason, Refusal, Status};
+use fpga_driver::Card;
 
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -74,6 +75,18 @@ impl Error {
             next = cause.source();
         }
         chained
+    }
+
+    /// Notes the rank of a card that is gone, of which the driver gives the name. All cards run all collectives, so ranks are
+    /// indices.
+    pub(crate) fn of(error: fpga_driver::Error, cards: &[Card]) -> Self {
+        let rank = match &error {
+            fpga_driver::Error::Removed { name } => cards.iter().position(|card| card.name() == name),
+            _ => None,
+        };
+        let converted = Error::from(error);
+        let rank = rank.map(|rank| rank as u32).or(converted.rank);
+        Error { rank, ..converted }
     }
 
     fn at(mut self, rank: Option<u32>, instruction: Option<usize>) -> Self {

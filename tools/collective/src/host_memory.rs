@@ -9,7 +9,7 @@ use fpga_hal::DmaBuffer;
 
 use crate::cards::Cards;
 use crate::collective::CollectiveId;
-use crate::error::{Error, Result};
+use crate::error::{Class, Error, Result};
 
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,11 @@ impl Cards {
     /// # Errors
     /// Those of the driver: there is no memory, or no address for it.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
-        Ok(self.cluster.cards()[0].allocate(bytes.max(1))?)
+        self.cluster.cards()[0].allocate(bytes.max(1)).map_err(|error| match error {
+            // Its text says all: the bus did not fail.
+            fpga_driver::Error::Bus(error @ fpga_hal::Error::IovaSpace { .. }) => Error::chain(Class::Failed, &error),
+            error => error.into(),
+        })
     }
 
     /// Copies `bytes` bytes from byte `at` of `source` to the memory of card `card` at `address`. If addresses and length suit the
@@ -40,9 +44,9 @@ impl Cards {
         at: usize,
         bytes: u64,
     ) -> Result<()> {
-        let index = self.index(card)?;
         check(source, at, bytes)?;
-        self.check_card(index, address, bytes)?;
+        self.check_memory(card, address, bytes)?;
+        let index = self.index(card)?;
         Ok(self.copy(index, &[Piece { offset: 0, address, bytes }], source, at, Way::ToCard)?)
     }
 
@@ -58,9 +62,9 @@ impl Cards {
         at: usize,
         bytes: u64,
     ) -> Result<()> {
-        let index = self.index(card)?;
         check(destination, at, bytes)?;
-        self.check_card(index, address, bytes)?;
+        self.check_memory(card, address, bytes)?;
+        let index = self.index(card)?;
         Ok(self.copy(index, &[Piece { offset: 0, address, bytes }], destination, at, Way::FromCard)?)
     }
 
@@ -70,7 +74,8 @@ impl Cards {
     /// As [`write_input`](Cards::write_input); [`Class::Usage`](crate::Class::Usage) if `source` is shorter.
     pub fn load_input(&mut self, id: CollectiveId, rank: u32, source: &Arc<DmaBuffer>, at: usize) -> Result<()> {
         self.move_data(id, rank, source, at, Way::ToCard)?;
-        Self::planned_mut(&mut self.collectives, id)?.input_is_spent = false;
+        let (input, _) = self.data_bytes(id, rank)?;
+        Self::planned_mut(&mut self.collectives, id)?.note_input(rank, input);
         Ok(())
     }
 
@@ -98,9 +103,12 @@ impl Cards {
         Ok(moved.map_err(|error| self.cluster.in_phase(error, nodes, phase))?)
     }
 
-    /// Refuses bytes outside of the memory of a card.
-    fn check_card(&self, index: usize, address: u64, bytes: u64) -> Result<()> {
-        let memory = self.cluster.cards()[index].capabilities().memory_bytes;
+    /// Refuses bytes outside of the memory of card `card`.
+    ///
+    /// # Errors
+    /// [`Class::Usage`](crate::Class::Usage) if there is no such card, else [`Class::Refused`](crate::Class::Refused).
+    pub fn check_memory(&self, card: u32, address: u64, bytes: u64) -> Result<()> {
+        let memory = self.cluster.cards()[self.index(card)?].capabilities().memory_bytes;
         match address.checked_add(bytes).is_some_and(|end| end <= memory) {
             true => Ok(()),
             false => Err(Error::refused(format!("no {bytes} bytes at {address:#x}: the card has {memory} bytes"))),

@@ -96,19 +96,93 @@ fn by_descriptor(cards: &mut Cards, collective: fpga_collective::CollectiveId) -
     }
 }
 
-#[test]
-fn the_descriptor_wakes_who_sleeps_on_it() {
-    let (fabric, endpoints) = Selector::parse("mock:optweb:4").unwrap().fabric().unwrap();
-    let _clock = fabric.start_clock().unwrap();
+/// Serves mock cards whose fabric goes on by itself, and opens them. They are gone once the second value is dropped.
+fn served(selector: &str) -> (Cards, impl Sized + use<>) {
+    let selector = Selector::parse(selector).unwrap();
+    let (fabric, endpoints) = selector.fabric().unwrap();
+    selector.plant_faults(&fabric);
+    let clock = fabric.start_clock().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let socket = |node: u32| directory.path().join(format!("{node}.sock"));
     let serve = |(node, card)| Server::bind(socket(node), card).and_then(Server::spawn).unwrap();
-    let _servers: Vec<_> = endpoints.into_iter().map(serve).collect();
-    let mut cards = Cards::open(&format!("vfio-user:{}", directory.path().display())).unwrap();
+    let servers: Vec<_> = endpoints.into_iter().map(serve).collect();
+    let cards = Cards::open(&format!("vfio-user:{}", directory.path().display())).unwrap();
+    (cards, (servers, clock, fabric, directory))
+}
+
+#[test]
+fn the_descriptor_wakes_who_sleeps_on_it() {
+    let (mut cards, _servers) = served("mock:optweb:4");
     assert_eq!(cards.info(3).unwrap().kind, "vfio-user");
     allreduce(&mut cards, by_descriptor).unwrap();
     let mut in_process = Cards::open("mock:optweb:4").unwrap();
     allreduce(&mut in_process, by_descriptor).unwrap();
+}
+
+/// Clears the descriptor, also of interrupts that come late.
+fn is_quiet(cards: &mut Cards, event: &OwnedFd) -> bool {
+    let until = Instant::now() + PATIENCE;
+    let is_readable = || poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() != 0;
+    loop {
+        cards.clear_event();
+        if !is_readable() || Instant::now() > until {
+            return !is_readable();
+        }
+    }
+}
+
+/// And the next launch raises it.
+#[test]
+fn the_descriptor_can_be_cleared_once_a_launch_is_over() {
+    let (served, _servers) = served("mock:optweb:4");
+    for mut cards in [Cards::open("mock:optweb:4").unwrap(), served] {
+        let event: OwnedFd = cards.event().unwrap().try_clone_to_owned().unwrap();
+        let collective = cards.plan(&Request { operation: "allgather", bytes: 4096, ..Request::default() }).unwrap();
+        for _ in 0..3 {
+            cards.launch(collective).unwrap();
+            by_descriptor(&mut cards, collective);
+            assert!(is_quiet(&mut cards, &event), "after a launch that is done");
+            cards.launch(collective).unwrap();
+            cards.wait(collective, PATIENCE).unwrap();
+            assert!(is_quiet(&mut cards, &event), "after a wait");
+            cards.launch(collective).unwrap();
+            cards.abort(collective).unwrap();
+            assert!(is_quiet(&mut cards, &event), "after an abort");
+        }
+        // What is in flight keeps its event.
+        cards.launch(collective).unwrap();
+        let limit = PollTimeout::try_from(PATIENCE).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], limit).unwrap(), 1);
+        cards.clear_event();
+        assert_eq!(poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], limit).unwrap(), 1);
+    }
+}
+
+/// With a descriptor and without, and the launch is over then.
+#[test]
+fn a_test_finds_out_that_a_card_is_gone() {
+    for has_descriptor in [false, true] {
+        let (mut cards, servers) = served("mock:optweb:4+stop=2@1.0.65536");
+        if has_descriptor {
+            cards.event().unwrap();
+        }
+        let request = Request { operation: "allgather", bytes: 1 << 20, ..Request::default() };
+        let collective = cards.plan(&request).unwrap();
+        cards.launch(collective).unwrap();
+        assert_eq!(cards.test(collective).unwrap(), None);
+        drop(servers);
+        let until = Instant::now() + PATIENCE;
+        let error = loop {
+            match cards.test(collective) {
+                Err(error) => break error,
+                Ok(times) => assert!(times.is_none() && Instant::now() < until, "{times:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(error.class == Class::Gone && error.rank.is_some(), "{error:?}");
+        assert_eq!(cards.in_flight(), None);
+        assert_eq!(cards.test(collective).unwrap_err().class, Class::Refused);
+    }
 }
 
 #[test]
@@ -254,6 +328,13 @@ fn bad_requests_are_refused_by_name() {
     let released = cards.plan(&request("barrier")).unwrap();
     cards.release(released).unwrap();
     assert_eq!(cards.launch(released).unwrap_err().class, Class::Usage);
+    // What the text names is accepted.
+    let error = cards.plan(&request("allgater")).unwrap_err().message;
+    let (_, names) = error.trim_end_matches(')').split_once("available: ").unwrap();
+    for name in names.split(", ") {
+        let refused = cards.plan(&request(name)).err().map_or(String::new(), |error| error.message);
+        assert!(refused.is_empty() || refused.contains("needs a reduction"), "{name}: {refused}");
+    }
 }
 
 #[path = "../../../examples/rust/allreduce.rs"]

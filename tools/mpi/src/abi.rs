@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Byte,
     /// Numbers.
     Number(Element),
+    /// Integers of Fortran, which have no logical operations (MPI 4.0, section 6.9.2).
+    Integer(Element),
     /// A value with an index. There may be a gap between the pairs, or in them.
     Pair(Element),
 }
@@ -52,6 +54,7 @@ pub(crate) struct Constants {
     pub(crate) thread_multiple: c_int,
     pub(crate) byte: Word,
     pub(crate) int64: Word,
+    pub(crate) sum: Word,
     datatypes: Vec<Predefined>,
     operations: Vec<(Word, Reduction)>,
 }
@@ -59,7 +62,7 @@ pub(crate) struct Constants {
 /// Datatypes: kind, object of Open MPI, handle of MPICH, handle of the MPI-5 ABI.
 const DATATYPES: &[(Kind, &CStr, u32, Word)] = {
     use Element::{F32, F32Index, F64, F64Index, I8, I16, I16Index, I32, I32Index, I64, I64Index, U8, U16, U32, U64};
-    use Kind::{Byte, Number, Pair, Text};
+    use Kind::{Byte, Integer, Number, Pair, Text};
     &[
         (Text, c"ompi_mpi_char", 0x4c00_0101, 0x243),
         (Byte, c"ompi_mpi_byte", 0x4c00_010d, 0x247),
@@ -86,13 +89,13 @@ const DATATYPES: &[(Kind, &CStr, u32, Word)] = {
         (Number(I64), c"ompi_mpi_aint", 0x4c00_0843, 0x201),
         (Number(I64), c"ompi_mpi_offset", 0x4c00_0844, 0x203),
         (Number(I64), c"ompi_mpi_count", 0x4c00_0845, 0x202),
-        (Number(I32), c"ompi_mpi_integer", 0x4c00_041b, 0x219),
+        (Integer(I32), c"ompi_mpi_integer", 0x4c00_041b, 0x219),
         (Number(F32), c"ompi_mpi_real", 0x4c00_041c, 0x21a),
         (Number(F64), c"ompi_mpi_dblprec", 0x4c00_081f, 0x21c),
-        (Number(I8), c"ompi_mpi_integer1", 0x4c00_012d, 0x2c1),
-        (Number(I16), c"ompi_mpi_integer2", 0x4c00_022f, 0x2c9),
-        (Number(I32), c"ompi_mpi_integer4", 0x4c00_0430, 0x2d1),
-        (Number(I64), c"ompi_mpi_integer8", 0x4c00_0831, 0x2d9),
+        (Integer(I8), c"ompi_mpi_integer1", 0x4c00_012d, 0x2c1),
+        (Integer(I16), c"ompi_mpi_integer2", 0x4c00_022f, 0x2c9),
+        (Integer(I32), c"ompi_mpi_integer4", 0x4c00_0430, 0x2d1),
+        (Integer(I64), c"ompi_mpi_integer8", 0x4c00_0831, 0x2d9),
         (Number(F32), c"ompi_mpi_real4", 0x4c00_0427, 0x2d2),
         (Number(F64), c"ompi_mpi_real8", 0x4c00_0829, 0x2da),
         (Pair(I16Index), c"ompi_mpi_short_int", 0x8c00_0003, 0x22c),
@@ -186,6 +189,7 @@ impl Constants {
             thread_multiple: number([3, 3, 4096]),
             byte: one(c"ompi_mpi_byte", 0x4c00_010d, 0x247),
             int64: one(c"ompi_mpi_int64_t", 0x4c00_083a, 0x258),
+            sum: one(c"ompi_mpi_op_sum", 0x5800_0003, 0x21),
             datatypes: DATATYPES.iter().filter_map(datatype).collect(),
             operations: OPERATIONS.iter().filter_map(operation).collect(),
         }
@@ -228,7 +232,7 @@ mod tests {
         for (kind, name, mpich, standard) in DATATYPES.iter().filter(|one| one.2 >> 24 == 0x4c) {
             let bytes = match kind {
                 Kind::Text | Kind::Byte => 1,
-                Kind::Number(element) | Kind::Pair(element) => element.bytes(),
+                Kind::Number(element) | Kind::Integer(element) | Kind::Pair(element) => element.bytes(),
             };
             assert_eq!(u64::from(mpich >> 8 & 0xff), bytes, "{name:?}");
             if *standard >= 0x240 {

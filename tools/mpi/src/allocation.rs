@@ -13,6 +13,8 @@ const PAGE: usize = 4096;
 const SMALL: usize = 64 << 10;
 /// Most blocks, if descriptors suffice for more: each takes two mappings of the process, which has 65530 on Linux.
 const BLOCKS_MAX: usize = 8192;
+/// Blocks from this size on are weighed against the memory that is free: all their pages are there at once.
+const LARGE: usize = 64 << 20;
 
 /// Allocates `bytes` bytes that the card reaches, and has `store` keep their address. Where there are none, or `info` asks for what
 /// they have not, allocates by `pass`.
@@ -34,6 +36,9 @@ fn reached(session: &Session, bytes: Word, info: Word) -> Option<Word> {
     if memory::blocks() >= most_blocks(bytes, descriptors()) {
         return None;
     }
+    if bytes >= LARGE && !has_room(bytes, &std::fs::read_to_string("/proc/meminfo").unwrap_or_default()) {
+        return None;
+    }
     let engine = session.cards.as_ref().ok()?.engine.as_ref()?;
     let constants = &session.constants;
     if constants.abi.handle(info) != constants.info_null && alignment(Info(info)).is_some_and(|bytes| bytes > PAGE) {
@@ -49,6 +54,14 @@ fn reached(session: &Session, bytes: Word, info: Word) -> Option<Word> {
 fn most_blocks(bytes: usize, descriptors: usize) -> usize {
     let share = if bytes < SMALL { 4 } else { 2 };
     descriptors.min(2 * BLOCKS_MAX) / share
+}
+
+/// Whether a block of `bytes` bytes is at most a quarter of the memory that is available by `meminfo`; `true` if that is not known.
+/// Other ranks of the host may ask at the same time.
+fn has_room(bytes: usize, meminfo: &str) -> bool {
+    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib: Option<usize> = available.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
+    kib.is_none_or(|kib| bytes / 1024 <= kib / 4)
 }
 
 /// The alignment that the program asks for.
@@ -72,5 +85,14 @@ mod tests {
         assert_eq!([16, SMALL].map(|bytes| most_blocks(bytes, 1024)), [256, 512]);
         assert_eq!([16, SMALL].map(|bytes| most_blocks(bytes, usize::MAX)), [BLOCKS_MAX / 2, BLOCKS_MAX]);
         assert!(descriptors() > 0);
+    }
+
+    #[test]
+    fn large_blocks_leave_memory_to_others() {
+        let meminfo = "MemTotal:        8000000 kB\nMemAvailable:    4000000 kB\nBuffers:  1 kB\n";
+        assert!(has_room(1_000_000 << 10, meminfo) && !has_room(1_000_001 << 10, meminfo));
+        assert!(has_room(usize::MAX, ""), "where the system does not say, the card's memory is the bound");
+        let own = std::fs::read_to_string("/proc/meminfo").unwrap();
+        assert!(has_room(4096, &own) && !has_room(usize::MAX, &own));
     }
 }

@@ -313,8 +313,8 @@ fn whole(side: &Side, address: Word, count: i64, bytes: u64, constants: &Constan
         Some(_) => Form::Together,
         None => Form::Packed(count, Datatype(side.datatype)),
     };
-    // Derived datatypes may hold addresses, for a buffer at MPI_BOTTOM.
-    let is_missing = side.buffer == 0 && matches!(form, Form::Together);
+    // MPI_BOTTOM is address 0: displacements, or derived datatypes, then hold addresses.
+    let is_missing = address == 0 && matches!(form, Form::Together);
     if is_missing || u64::try_from(count).ok()?.checked_mul(size)? != bytes {
         return None;
     }

@@ -253,7 +253,7 @@ fn memory_that_the_card_reaches_is_not_copied() {
 
 #[test]
 fn counting_a_call_allocates_nothing() {
-    let (mut statistics, mut records) = (Statistics::default(), Records::default());
+    let (mut statistics, mut records) = (Statistics::new(true), Records::default());
     let name = Name::new("MPI_COMM_WORLD".to_owned(), 4);
     let (comm, policy, cards) = (crate::mpi::Comm(0), Policy::Always, Err(Reason::SingleRank));
     let record = Record { comm, rank: 0, size: 4, name, policy, cards };

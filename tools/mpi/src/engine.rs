@@ -245,10 +245,10 @@ impl Engine {
         let ranks = registered.communicator.members().len() as u64;
         let parts = Parts::of(shape, ranks, self.part_bytes);
         let (first, last) = (parts.shape(shape, 0), parts.shape(shape, parts.count() - 1));
-        let Some(part) = self.make_program(registered, &first)? else { return Ok(None) };
+        let Some(part) = self.make_program(registered, &first, shape)? else { return Ok(None) };
         let mut planned = Planned { parts, part, last: None, is_faster: None };
         if last != first {
-            planned.last = self.make_program(registered, &last)?;
+            planned.last = self.make_program(registered, &last, shape)?;
             if planned.last.is_none() {
                 return Ok(None);
             }
@@ -256,7 +256,8 @@ impl Engine {
         Ok(Some(planned))
     }
 
-    fn make_program(&mut self, registered: &Registered, shape: &Shape) -> Result<Option<Program>, Error> {
+    /// The program of a part with `shape` of `call`; `None` if it has no plan. Collective.
+    fn make_program(&mut self, registered: &Registered, shape: &Shape, call: &Shape) -> Result<Option<Program>, Error> {
         let mut request = shape.request(registered.communicator.members().to_vec());
         request.order = self.order;
         // The cards of other ranks run nothing for this communicator.
@@ -266,7 +267,8 @@ impl Engine {
         let set = set.filter(|set| !set.instructions().any(|one| is_one_sided(one.operation)));
         let mut among = self.cluster.among(&registered.communicator)?;
         let plan = set.as_ref().map_or_else(|| "none".to_owned(), digest);
-        among.compare(&[("plan", plan)])?;
+        // The first that differs is named: ranks that make different calls read which.
+        among.compare(&[("call", call.to_string()), ("plan", plan)])?;
         let Some(set) = set else { return Ok(None) };
         let contexts = match among.contexts(&set.communicators) {
             // All ranks have this error, as when the whole communicator is refused: the plan is one that the cards cannot run.

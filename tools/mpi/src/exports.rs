@@ -1,7 +1,8 @@
 //! The functions of MPI that this library exports, and the arguments of each (MPI 4.0, chapters 6 and 8).
 //!
 //! Each has four names: that of C, that of the profiling interface, which the Fortran part of Open MPI calls, and both with large
-//! counts. All arguments are words: see `Word`.
+//! counts. Each passes on to the next function of its own name, so that a profiling tool behind this library sees what passes
+//! through. The tool then calls the name `PMPI_`, which finds its thread inside. All arguments are words: see `Word`.
 
 use std::ffi::c_int;
 
@@ -9,7 +10,7 @@ use cmdseq::plan::Collective;
 
 use crate::allocation;
 use crate::arguments::{Arguments, Array, Side};
-use crate::foreign::{self, Function, Inside, SUCCESS, Word, pmpi};
+use crate::foreign::{self, Function, Inside, SUCCESS, Word, next, pmpi};
 use crate::handlers;
 use crate::hints;
 use crate::mpi::{self, Comm};
@@ -48,11 +49,11 @@ macro_rules! exported {
     };
 }
 
-/// Calls the function `real` of the MPI library with the words that the program has passed.
+/// Calls the next function `real` after this library with the words that the program has passed.
 macro_rules! real {
     ($real:ident ($($word:ident)*)) => {
         // SAFETY: by the contract of the exported function, the words are those of a call of MPI.
-        foreign::passing(|| unsafe { pmpi!($real $(, $word)*) })
+        foreign::passing(|| unsafe { next!($real $(, $word)*) })
     };
 }
 
@@ -62,25 +63,25 @@ macro_rules! real {
 /// the others.
 macro_rules! collectives {
     ($(($small:ident $p_small:ident, $large:ident $p_large:ident) |$count:ident| $words:tt $arguments:block)+) => {$(
-        collectives! { small $small $small $count $words $arguments }
-        collectives! { small $p_small $small $count $words $arguments }
-        collectives! { large $large $large $small $count $words $arguments }
-        collectives! { large $p_large $large $small $count $words $arguments }
+        collectives! { small $small $count $words $arguments }
+        collectives! { small $p_small $count $words $arguments }
+        collectives! { large $large $small $count $words $arguments }
+        collectives! { large $p_large $p_small $count $words $arguments }
     )+};
-    (small $name:ident $real:ident $count:ident $words:tt $arguments:block) => {
+    (small $name:ident $count:ident $words:tt $arguments:block) => {
         exported! { $name $words {
             let $count: fn(Word) -> i64 = int;
-            let pass = || real!($real $words);
+            let pass = || real!($name $words);
             // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
             unsafe { collective(|| $arguments, pass) }
         } }
     };
-    (large $name:ident $real:ident $small:ident $count:ident $words:tt $arguments:block) => {
+    (large $name:ident $small:ident $count:ident $words:tt $arguments:block) => {
         exported! { $name $words {
-            static FUNCTION: Function = Function::new(foreign::name!($real));
+            static FUNCTION: Function = Function::new(foreign::name!($name));
             let $count: fn(Word) -> i64 = large;
             let pass = || match FUNCTION.is_there() {
-                true => real!($real $words),
+                true => real!($name $words),
                 false => narrowed(&$arguments, || real!($small $words)),
             };
             // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
@@ -173,7 +174,7 @@ unsafe fn small_vector(arguments: &Arguments, sends: &Narrow, receives: &Narrow)
 macro_rules! barrier {
     ($($name:ident)+) => {$(
         exported! { $name (comm) {
-            let pass = || real!(MPI_Barrier (comm));
+            let pass = || real!($name (comm));
             // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
             unsafe { collective(|| Arguments::new(Collective::Barrier, comm), pass) }
         } }
@@ -182,9 +183,9 @@ macro_rules! barrier {
 
 /// Exports functions whose calls are counted and go to the MPI library.
 macro_rules! passed {
-    ($($reason:ident $operation:literal $real:ident $profiled:ident $words:tt;)+) => {$(
-        exported! { $real $words { counted($operation, Reason::$reason, || real!($real $words)) } }
-        exported! { $profiled $words { counted($operation, Reason::$reason, || real!($real $words)) } }
+    ($($reason:ident $operation:literal $name:ident $profiled:ident $words:tt;)+) => {$(
+        exported! { $name $words { counted($operation, Reason::$reason, || real!($name $words)) } }
+        exported! { $profiled $words { counted($operation, Reason::$reason, || real!($profiled $words)) } }
     )+};
 }
 
@@ -192,7 +193,7 @@ macro_rules! passed {
 macro_rules! hinted {
     ($($name:ident $profiled:ident $words:tt |$pass:ident| $body:expr;)+) => {$(
         exported! { $name $words { let $pass = || real!($name $words); $body } }
-        exported! { $profiled $words { let $pass = || real!($name $words); $body } }
+        exported! { $profiled $words { let $pass = || real!($profiled $words); $body } }
     )+};
 }
 
@@ -200,16 +201,16 @@ macro_rules! hinted {
 macro_rules! freeing {
     ($($name:ident $profiled:ident;)+) => {$(
         exported! { $name (comm) { session::free(|| real!($name (comm))) } }
-        exported! { $profiled (comm) { session::free(|| real!($name (comm))) } }
+        exported! { $profiled (comm) { session::free(|| real!($profiled (comm))) } }
     )+};
 }
 
 /// Exports functions that begin the session when MPI has succeeded.
 macro_rules! beginning {
-    ($($name:ident $real:ident $words:tt;)+) => {$(
+    ($($name:ident $words:tt;)+) => {$(
         exported! { $name $words {
             let inside = Inside::enter();
-            let code = real!($real $words);
+            let code = real!($name $words);
             if code == SUCCESS && inside.is_some() {
                 session::begin();
             }
@@ -220,28 +221,25 @@ macro_rules! beginning {
 
 /// Exports functions that end the session before MPI ends.
 macro_rules! ending {
-    ($($name:ident $real:ident;)+) => {$(
+    ($($name:ident)+) => {$(
         exported! { $name () {
             let inside = Inside::enter();
             if inside.is_some() {
                 session::end();
             }
-            real!($real ())
+            real!($name ())
         } }
     )+};
 }
 
 beginning! {
-    MPI_Init MPI_Init (argc argv);
-    PMPI_Init MPI_Init (argc argv);
-    MPI_Init_thread MPI_Init_thread (argc argv required provided);
-    PMPI_Init_thread MPI_Init_thread (argc argv required provided);
+    MPI_Init (argc argv);
+    PMPI_Init (argc argv);
+    MPI_Init_thread (argc argv required provided);
+    PMPI_Init_thread (argc argv required provided);
 }
 
-ending! {
-    MPI_Finalize MPI_Finalize;
-    PMPI_Finalize MPI_Finalize;
-}
+ending! { MPI_Finalize PMPI_Finalize }
 
 barrier! { MPI_Barrier PMPI_Barrier }
 
@@ -252,20 +250,15 @@ freeing! {
 
 /// Exports functions that make an error handler of a communicator.
 macro_rules! handling {
-    ($($name:ident $real:ident;)+) => {$(
+    ($($name:ident)+) => {$(
         exported! { $name (handler made) {
             let handler = handlers::instead_of(handler);
-            real!($real (handler made))
+            real!($name (handler made))
         } }
     )+};
 }
 
-handling! {
-    MPI_Comm_create_errhandler MPI_Comm_create_errhandler;
-    PMPI_Comm_create_errhandler MPI_Comm_create_errhandler;
-    MPI_Errhandler_create MPI_Errhandler_create;
-    PMPI_Errhandler_create MPI_Errhandler_create;
-}
+handling! { MPI_Comm_create_errhandler PMPI_Comm_create_errhandler MPI_Errhandler_create PMPI_Errhandler_create }
 
 /// Exports functions for memory, which the card of this rank reaches if there is one.
 macro_rules! memory {
@@ -273,9 +266,9 @@ macro_rules! memory {
         $(exported! { $allocate (bytes info base) {
             // SAFETY: by the contract of the exported function, MPI stores an address there.
             let store = |address| unsafe { (base as *mut Word).write(address) };
-            allocation::allocate(bytes, info, store, || real!(MPI_Alloc_mem (bytes info base)))
+            allocation::allocate(bytes, info, store, || real!($allocate (bytes info base)))
         } })+
-        $(exported! { $free (base) { allocation::free(base, || real!(MPI_Free_mem (base))) } })+
+        $(exported! { $free (base) { allocation::free(base, || real!($free (base))) } })+
     };
 }
 
@@ -289,12 +282,12 @@ hinted! {
 
 /// Exports the function that duplicates a communicator without waiting. Open MPI 4.1 lacks it, and keys are hints: it duplicates without.
 macro_rules! duplicating {
-    ($($name:ident)+) => {$(
+    ($($name:ident $without:ident;)+) => {$(
         exported! { $name (comm info made request) {
-            static FUNCTION: Function = Function::new(foreign::name!(MPI_Comm_idup_with_info));
+            static FUNCTION: Function = Function::new(foreign::name!($name));
             let pass = || match FUNCTION.is_there() {
-                true => real!(MPI_Comm_idup_with_info (comm info made request)),
-                false => real!(MPI_Comm_idup (comm made request)),
+                true => real!($name (comm info made request)),
+                false => real!($without (comm made request)),
             };
             // SAFETY: by the contract of the exported function, MPI stores a handle there. The new communicator takes attributes
             // although its request is not complete.
@@ -303,7 +296,10 @@ macro_rules! duplicating {
     )+};
 }
 
-duplicating! { MPI_Comm_idup_with_info PMPI_Comm_idup_with_info }
+duplicating! {
+    MPI_Comm_idup_with_info MPI_Comm_idup;
+    PMPI_Comm_idup_with_info PMPI_Comm_idup;
+}
 
 collectives! {
     (MPI_Bcast PMPI_Bcast, MPI_Bcast_c PMPI_Bcast_c)

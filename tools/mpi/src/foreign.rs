@@ -44,7 +44,7 @@ impl Function {
     fn find(&self) -> Option<*mut c_void> {
         let mut known = self.found.load(Ordering::Relaxed);
         if known.is_null() {
-            known = next(self.name).or_else(|| in_library(self.name)).unwrap_or(ABSENT);
+            known = behind(self.name).or_else(|| in_library(self.name)).unwrap_or(ABSENT);
             self.found.store(known, Ordering::Relaxed);
         }
         (known != ABSENT).then_some(known)
@@ -85,36 +85,42 @@ foreign! {
     (Word Word Word Word Word Word Word Word Word Word)
 }
 
-/// Calls a function of the MPI library by its name, with words as arguments.
-macro_rules! pmpi {
-    ($name:ident $(, $argument:expr)* $(,)?) => {{
-        static FUNCTION: $crate::foreign::Function = $crate::foreign::Function::new($crate::foreign::name!($name));
+/// Calls the next function of this name after this library, with words as arguments. Under a name `MPI_` that is the function of a
+/// profiling tool, if one is loaded behind this library.
+macro_rules! next {
+    ($($part:ident)+ $(, $argument:expr)* $(,)?) => {{
+        static FUNCTION: $crate::foreign::Function = $crate::foreign::Function::new($crate::foreign::name!($($part)+));
         let function: unsafe extern "C-unwind" fn($($crate::foreign::word!($argument)),*) -> std::ffi::c_int = FUNCTION.get();
         function($($argument as $crate::foreign::Word),*)
     }};
 }
 
-/// The name of a function of MPI in the profiling interface.
+/// Calls a function of the MPI library for this library itself, under its name in the profiling interface.
+macro_rules! pmpi {
+    ($name:ident $(, $argument:expr)* $(,)?) => { $crate::foreign::next!(P $name $(, $argument)*) };
+}
+
+/// A name of these parts.
 macro_rules! name {
-    ($name:ident) => {
-        match std::ffi::CStr::from_bytes_with_nul(concat!("P", stringify!($name), "\0").as_bytes()) {
+    ($($part:ident)+) => {
+        match std::ffi::CStr::from_bytes_with_nul(concat!($(stringify!($part),)+ "\0").as_bytes()) {
             Ok(name) => name,
             Err(_) => unreachable!(),
         }
     };
 }
 
-/// The type of an argument of [`pmpi`], whatever it is.
+/// The type of an argument of [`next`], whatever it is.
 macro_rules! word {
     ($argument:expr) => {
         $crate::foreign::Word
     };
 }
 
-pub(crate) use {name, pmpi, word};
+pub(crate) use {name, next, pmpi, word};
 
 /// Looks for a function in the libraries after this one.
-fn next(name: &CStr) -> Option<*mut c_void> {
+fn behind(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name is terminated; dlsym keeps nothing of it.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     (!found.is_null()).then_some(found)

@@ -10,8 +10,8 @@
 //! ```text
 //!   exports ── a call's arguments ──▶ offload ── decides, alike on all ranks ──▶ engine: the card
 //!      │                                 │                                         ▲
-//!      └─ pass through: PMPI_ of the     ├─ records: one a communicator ── team ───┤
-//!         MPI library                    └─ statistics                             peers: agreement over MPI
+//!      └─ pass through: the next one     ├─ records: one a communicator ── team ───┤
+//!         of this name                   └─ statistics                             peers: agreement over MPI
 //! ```
 //!
 //! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`, `error_codes`), the exported functions, the error handlers (`handlers`) and the

@@ -160,6 +160,14 @@ impl Comm {
         Ok(all)
     }
 
+    /// Adds up the `numbers` of all members, in place: all have as many. Collective.
+    pub(crate) fn sum_numbers(self, numbers: &mut [i64], constants: &Constants) -> Result<()> {
+        let &Constants { in_place, int64, sum, .. } = constants;
+        let count = numbers.len();
+        // SAFETY: MPI reads and writes `count` integers of 64 bits.
+        check(unsafe { pmpi!(MPI_Allreduce, in_place, numbers.as_mut_ptr(), count, int64, sum, self.0) })
+    }
+
     /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for all blocks of a rank.
     /// A reduction is of elements of `datatype` by `operation`. Collective.
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]

@@ -202,7 +202,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Fails if the card of this rank has failed before.
+    /// Fails if an earlier call of this rank has failed.
     fn check(&self) -> Result<(), Trouble> {
         self.failed.as_ref().map_or(Ok(()), |cause| Err(Trouble::Earlier(cause.clone())))
     }

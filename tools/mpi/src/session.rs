@@ -124,6 +124,8 @@ impl Session {
         let world = Comm(constants.world);
         let (rank, size) = (world.rank()?, world.size()?);
         let settings = Settings::read();
+        // Rank 0 prints what it has counted.
+        let are_printed = rank == 0 && settings.as_ref().is_ok_and(|settings| settings.output.is_some());
         let cards = agree(world, &constants, &settings, size)?;
         Ok(Session {
             settings: settings.ok(),
@@ -137,7 +139,7 @@ impl Session {
             key: Key::create(forget)?,
             hint: Key::create(keep_nothing)?,
             records: Records::default(),
-            statistics: Statistics::default(),
+            statistics: Statistics::new(are_printed),
             constants,
         })
     }

@@ -3,6 +3,8 @@
 //! Datatypes may differ by rank as long as their signatures match (MPI 4.0, section 6.1), so data is moved by its number of bytes.
 //! Reductions have one operation and one datatype on all ranks.
 
+use std::fmt;
+
 use cmdseq::plan::Collective;
 use cmdseq::{Combine, Element, Reduction};
 
@@ -84,6 +86,16 @@ pub(crate) struct Shape {
     pub(crate) counts: Vec<u64>,
 }
 
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} B", self.collective, self.bytes + self.counts.iter().sum::<u64>())?;
+        if let Some(combine) = self.combine {
+            write!(f, ", {combine}")?;
+        }
+        if self.collective.has_root() { write!(f, ", root {}", self.root) } else { Ok(()) }
+    }
+}
+
 /// Returns the shape of a call by rank `rank` of `size`, on an intracommunicator. Vector forms have a
 /// [function of their own](crate::vector::shape).
 ///
@@ -150,7 +162,7 @@ pub(crate) fn is_misplaced(arguments: &Arguments, constants: &Constants, is_root
 }
 
 /// Bytes of the data of one side.
-fn bytes(side: &Side, constants: &Constants) -> Result<u64, Reason> {
+pub(crate) fn bytes(side: &Side, constants: &Constants) -> Result<u64, Reason> {
     let count = u64::try_from(side.count).map_err(|_| Reason::Invalid)?;
     Ok(count.saturating_mul(size_of(side.datatype, constants)?))
 }
@@ -168,7 +180,7 @@ pub(crate) fn size_of(datatype: Word, constants: &Constants) -> Result<u64, Reas
 pub(crate) fn contiguous(datatype: Word, constants: &Constants) -> Option<u64> {
     match constants.kind(datatype)? {
         Kind::Text | Kind::Byte => Some(1),
-        Kind::Number(element) => Some(element.bytes()),
+        Kind::Number(element) | Kind::Integer(element) => Some(element.bytes()),
         Kind::Pair(_) => None,
     }
 }
@@ -177,6 +189,9 @@ fn combined(arguments: &Arguments, constants: &Constants) -> Result<Combine, Rea
     let reduction = constants.reduction(arguments.operation).ok_or(Reason::Operation)?;
     let element = match constants.kind(arguments.receive.datatype) {
         Some(Kind::Number(element) | Kind::Pair(element)) => element,
+        Some(Kind::Integer(element)) if !matches!(reduction, Reduction::Land | Reduction::Lor | Reduction::Lxor) => {
+            element
+        }
         Some(Kind::Byte) if matches!(reduction, Reduction::And | Reduction::Or | Reduction::Xor) => Element::U8,
         _ => return Err(Reason::Datatype),
     };
@@ -191,4 +206,18 @@ fn equal_count(counts: Array, size: u32) -> Result<i64, Reason> {
     let first = counts.get(0);
     let are_equal = (1..size as usize).all(|index| counts.get(index) == first);
     if are_equal { Ok(first) } else { Err(Reason::UnequalCounts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_names_the_call() {
+        let combine = Combine { reduction: Reduction::Sum, element: Element::I32 };
+        let shape = |collective, combine, counts| Shape { collective, bytes: 0, root: 2, combine, counts };
+        let reduce = Shape { bytes: 8, ..shape(Collective::Reduce, Some(combine), Vec::new()) };
+        assert_eq!(reduce.to_string(), "reduce of 8 B, sum of i32, root 2");
+        assert_eq!(shape(Collective::Allgatherv, None, vec![4, 8]).to_string(), "allgatherv of 12 B");
+    }
 }

@@ -41,10 +41,17 @@ impl Name {
     }
 }
 
+/// Most communicators, by name and size, that are counted apart. Programs may name any number.
+const NAMES_MAX: usize = 1024;
+
 /// The counts of this rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Statistics {
+    /// Whether they are printed. Else nothing is counted.
+    are_printed: bool,
     rows: BTreeMap<Name, BTreeMap<&'static str, Row>>,
+    /// The communicators beyond [`NAMES_MAX`].
+    others: Name,
 }
 
 #[derive(Serialize)]
@@ -78,16 +85,26 @@ struct PrintedRow<'a> {
 }
 
 impl Statistics {
-    fn row(&mut self, name: &Name, operation: &'static str) -> &mut Row {
+    pub(crate) fn new(are_printed: bool) -> Self {
+        let others = Name::new("(other communicators)".to_owned(), 0);
+        Statistics { are_printed, rows: BTreeMap::new(), others }
+    }
+
+    /// The row of an operation; `None` if nothing is counted.
+    fn row(&mut self, name: &Name, operation: &'static str) -> Option<&mut Row> {
+        if !self.are_printed {
+            return None;
+        }
+        let is_known = self.rows.contains_key(name);
+        let name = if is_known || self.rows.len() < NAMES_MAX { name } else { &self.others };
         if !self.rows.contains_key(name) {
             self.rows.insert(name.clone(), BTreeMap::new());
         }
-        let Some(rows) = self.rows.get_mut(name) else { unreachable!("it was added") };
-        rows.entry(operation).or_default()
+        Some(self.rows.get_mut(name)?.entry(operation).or_default())
     }
 
     pub(crate) fn offloaded(&mut self, name: &Name, operation: &'static str, call: Call) {
-        let row = self.row(name, operation);
+        let Some(row) = self.row(name, operation) else { return };
         row.offloaded += 1;
         row.sum.bytes += call.bytes;
         row.sum.copied += call.copied;
@@ -96,7 +113,9 @@ impl Statistics {
     }
 
     pub(crate) fn passed(&mut self, name: &Name, operation: &'static str, reason: Reason) {
-        *self.row(name, operation).passed.entry(reason).or_default() += 1;
+        if let Some(row) = self.row(name, operation) {
+            *row.passed.entry(reason).or_default() += 1;
+        }
     }
 
     /// The report of rank `rank` of `ranks`, in the fabric's time for the cards.
@@ -152,7 +171,7 @@ mod tests {
 
     #[test]
     fn reports_say_what_was_counted() {
-        let mut statistics = Statistics::default();
+        let mut statistics = Statistics::new(true);
         let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
         statistics.offloaded(&world, "allreduce", CALL);
         statistics.offloaded(&world, "allreduce", CALL);
@@ -173,6 +192,24 @@ mod tests {
         );
     }
 
+    #[test]
+    fn names_are_bounded_and_nothing_is_counted_that_is_not_printed() {
+        let (mut printed, mut silent) = (Statistics::new(true), Statistics::new(false));
+        let names = (0..NAMES_MAX + 3).map(|index| Name::new(format!("communicator {index}"), 2));
+        for name in names.clone().chain(names) {
+            for statistics in [&mut printed, &mut silent] {
+                statistics.offloaded(&name, "barrier", CALL);
+                statistics.passed(&name, "ibarrier", Reason::NonBlocking);
+            }
+        }
+        assert!(silent.rows.is_empty());
+        assert_eq!(printed.rows.len(), NAMES_MAX + 1);
+        assert_eq!(printed.rows[&printed.others]["barrier"].offloaded, 6);
+        assert_eq!(printed.rows[&printed.others]["ibarrier"].passed, [(Reason::NonBlocking, 6)].into());
+        let one = Name::new("communicator 7".to_owned(), 2);
+        assert_eq!(printed.rows[&one]["barrier"].offloaded, 2);
+    }
+
     /// The schema is of these types, and what is printed is valid by it.
     #[test]
     fn the_schema_is_of_the_report() {
@@ -186,7 +223,7 @@ mod tests {
             std::fs::write(path, &printed).unwrap();
         }
         assert!(printed == std::fs::read_to_string(path).unwrap(), "{path} differs (UPDATE=1 writes it)");
-        let mut statistics = Statistics::default();
+        let mut statistics = Statistics::new(true);
         let world = Name::new("MPI_COMM_WORLD".to_owned(), 4);
         statistics.offloaded(&world, "allreduce", CALL);
         statistics.passed(&world, "iallreduce", Reason::NonBlocking);

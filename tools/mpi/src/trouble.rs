@@ -11,10 +11,15 @@ use crate::mpi;
 pub(crate) enum Trouble {
     Card(Error),
     Mpi(Code),
-    /// The card has failed in an earlier call.
+    /// An earlier call has failed, and this rank uses its card no more.
     Earlier(String),
     /// That of the rank whose card this rank uses.
     OfLeader(u32),
+    /// What this rank sends in an allgatherv has other bytes than its receive counts say, which all ranks go by.
+    Counts {
+        sent: u64,
+        counted: u64,
+    },
 }
 
 impl From<Error> for Trouble {
@@ -35,7 +40,10 @@ impl Trouble {
         match self {
             Trouble::Card(error) => with_causes(error),
             Trouble::Mpi(code) => mpi::text(*code),
-            Trouble::Earlier(cause) => format!("the card has failed before: {cause}"),
+            Trouble::Earlier(cause) => format!("an earlier call has failed: {cause}"),
+            Trouble::Counts { sent, counted } => format!(
+                "an allgatherv sends {sent} B from this rank, and its receive counts say {counted} B: expected the same"
+            ),
             Trouble::OfLeader(rank) => format!("the card of rank {rank} of the communicator has failed"),
         }
     }

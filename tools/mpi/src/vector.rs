@@ -1,14 +1,16 @@
 //! The shape of a vector form: the bytes of all its blocks, which all ranks must know.
 //!
 //! All ranks know the counts of an allgatherv. Those of a scatterv and of a gatherv the root knows, and each rank its own row of an
-//! alltoallv: they are exchanged by the MPI library before the call. What one rank finds invalid, it tells the others in this round.
+//! alltoallv: they are exchanged by the MPI library before the call. In the same round each rank states the bytes that it sends or
+//! receives itself: if the counts say otherwise, all ranks pass the call on. An MPI library runs some of these calls, which MPI excludes.
 
 use cmdseq::plan::{Collective, Request};
 
 use crate::abi::Constants;
 use crate::arguments::{Arguments, Side};
-use crate::mpi::{self, Comm};
-use crate::shape::{BYTES_MAX, Reason, Shape, is_misplaced, size_of};
+use crate::mpi::Comm;
+use crate::shape::{BYTES_MAX, Reason, Shape, bytes, is_misplaced, size_of};
+use crate::trouble::Trouble;
 
 /// Stands for counts that are invalid.
 const INVALID: i64 = -1;
@@ -16,13 +18,13 @@ const INVALID: i64 = -1;
 /// Returns the shape of a vector form by rank `rank` of the `size` ranks of `comm`. Collective if not all ranks know the counts.
 ///
 /// # Errors
-/// Those of MPI. The inner one says why the cards do not take the call.
+/// Those of MPI, and counts of an allgatherv that differ on this rank. The inner one says why the cards do not take the call.
 pub(crate) fn shape(
     arguments: &Arguments,
     constants: &Constants,
     comm: Comm,
     (rank, size): (u32, u32),
-) -> mpi::Result<Result<Shape, Reason>> {
+) -> Result<Result<Shape, Reason>, Trouble> {
     let Arguments { collective, send, receive, .. } = arguments;
     let root = if collective.has_root() { arguments.root } else { 0 };
     let Some(root) = u32::try_from(root).ok().filter(|root| *root < size) else { return Ok(Err(Reason::Invalid)) };
@@ -37,10 +39,18 @@ pub(crate) fn shape(
             square(&all, size as usize)
         }
         _ => {
-            let side = if *collective == Collective::Scatterv { send } else { receive };
-            let mut counts = if rank == root { row(side) } else { vec![0; size as usize] };
-            comm.broadcast_numbers(&mut counts, root, constants)?;
-            counts
+            let (side, other) = if *collective == Collective::Scatterv { (send, receive) } else { (receive, send) };
+            let own = match is_in_place(other) {
+                false => whole(other, constants),
+                // The block of the root stays where it is.
+                true if rank == root => row(side)[rank as usize],
+                true => INVALID,
+            };
+            // The counts of the root, and the bytes of each rank: whoever does not know a number adds 0.
+            let mut numbers = if rank == root { row(side) } else { vec![0; size as usize] };
+            numbers.extend((0..size).map(|other| if other == rank { own } else { 0 }));
+            comm.sum_numbers(&mut numbers, constants)?;
+            of_root(numbers)
         }
     };
     let counts: Result<Vec<u64>, _> = counts.into_iter().map(u64::try_from).collect();
@@ -48,12 +58,33 @@ pub(crate) fn shape(
     let shape = Shape { collective: *collective, bytes: 0, root, combine: None, counts };
     let request = shape.request((0..size).collect());
     let largest = (0..size).map(|rank| request.input_bytes(rank).max(request.output_bytes(rank))).max().unwrap_or(0);
-    Ok(match largest {
-        0 => Err(Reason::ZeroBytes),
-        bytes if bytes > BYTES_MAX => Err(Reason::TooLarge),
-        _ if is_misplaced(arguments, constants, rank == root) => Err(Reason::Invalid),
-        _ => Ok(shape),
-    })
+    match largest {
+        0 => return Ok(Err(Reason::ZeroBytes)),
+        bytes if bytes > BYTES_MAX => return Ok(Err(Reason::TooLarge)),
+        _ if is_misplaced(arguments, constants, rank == root) => return Ok(Err(Reason::Invalid)),
+        _ => {}
+    }
+    if *collective == Collective::Allgatherv && !is_in_place(send) {
+        // Nobody else knows it, and the others go on. What is no size at all the MPI library reports.
+        let Ok(sent) = u64::try_from(whole(send, constants)) else { return Ok(Err(Reason::Invalid)) };
+        let counted = request.input_bytes(rank);
+        if sent != counted {
+            return Err(Trouble::Counts { sent, counted });
+        }
+    }
+    Ok(Ok(shape))
+}
+
+/// The counts of the root, which are followed by the bytes that each rank sends or receives itself. All [`INVALID`] if these differ.
+fn of_root(mut numbers: Vec<i64>) -> Vec<i64> {
+    let own = numbers.split_off(numbers.len() / 2);
+    if own == numbers { numbers } else { vec![INVALID; own.len()] }
+}
+
+/// The bytes of a side with one block; [`INVALID`] if they are no number of bytes. Of no elements, the datatype is not looked at.
+fn whole(side: &Side, constants: &Constants) -> i64 {
+    let bytes = if side.count == 0 { Ok(0) } else { bytes(side, constants) };
+    bytes.ok().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(INVALID)
 }
 
 /// The bytes of the blocks of one side, all [`INVALID`] if one is.
@@ -96,6 +127,17 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_counts_of_a_root_hold_if_each_rank_has_as_many() {
+        let stated = vec![8, 4, 8, 4];
+        assert_eq!(of_root(stated.clone()), [8, 4]);
+        for place in 0..4 {
+            let mut other = stated.clone();
+            other[place] += 1;
+            assert_eq!(of_root(other), [INVALID; 2], "{place}");
+        }
+    }
 
     #[test]
     fn an_alltoallv_is_what_each_sends_if_each_receives_that() {

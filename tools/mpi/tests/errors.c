@@ -5,6 +5,7 @@
    errors full: the tables of the cards are full, so a plan that needs more entries does not run on them.
    errors some: rank 1 is later than a card waits, on a communicator that rank 2 is not in, and has no error in.
    errors type: a datatype that is not committed, which the MPI library reports on all ranks.
+   errors logical: prints what logical operations on integers of Fortran give, a class of errors or a value.
    errors place: MPI_IN_PLACE where MPI does not take it, on all ranks, which the MPI library reports.
    errors handler: an error of rank 0, whose handler makes the collective that the other ranks make in no handler.
    errors jump: the same, and the handler leaves by longjmp. */
@@ -52,6 +53,26 @@ static int of_type(void) {
     MPI_Type_vector(3, 1, 2, MPI_INT, &spread);
     MPI_Error_class(MPI_Bcast(data, 1, spread, 0, MPI_COMM_WORLD), &class);
     return class != MPI_ERR_TYPE || MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS;
+}
+
+/* Errors of the communicator are handled, those of MPI_COMM_WORLD are not. */
+static int of_logical(int rank) {
+    MPI_Datatype types[] = {MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8, MPI_INT};
+    MPI_Op operations[] = {MPI_LAND, MPI_LOR, MPI_LXOR};
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    for (int i = 0; i < 6; i++) {
+        for (int j = 0; j < 3; j++) {
+            long own = rank == 1, all = 0;
+            int class;
+            MPI_Error_class(MPI_Allreduce(&own, &all, 1, types[i], operations[j], comm), &class);
+            if (rank == 0) printf("type %d, operation %d: class %d, value %ld\n", i, j, class, all);
+        }
+    }
+    MPI_Comm_free(&comm);
+    return 0;
 }
 
 /* Counts calls without an error. */
@@ -143,7 +164,8 @@ int main(int argc, char **argv) {
                     : strcmp(argv[1], "full") == 0  ? with_full_tables(rank, ranks)
                     : strcmp(argv[1], "type") == 0  ? of_type()
                     : strcmp(argv[1], "place") == 0 ? of_place(rank)
-                                                    : with_handler(rank);
+                    : strcmp(argv[1], "logical") == 0 ? of_logical(rank)
+                                                      : with_handler(rank);
         MPI_Finalize();
         return wrong != 0;
     }

@@ -7,6 +7,7 @@
    legal twice: one address for both buffers, whose elements are different ones; on rank 0 only.
    legal gaps: pairs in structures, whose gaps belong to the program.
    legal bottom: buffers whose datatypes hold their addresses.
+   legal blocks: blocks of vector forms whose displacements are their addresses; on rank 0 only.
    legal file NAME: a file that both ranks write and read, by collective calls.
    legal delete: delete functions of attributes which call collectives of the communicator that is freed.
    legal late: a communicator that is freed before its last request ends.
@@ -135,6 +136,40 @@ static void at_bottom(void) {
     MPI_Type_free(&row);
     MPI_Type_free(&both);
     if (rank == 0) printf("expected allgather 1\nexpected broadcast 1\n");
+}
+
+/* Displacements are addresses in functions with large counts, or in a program at a fixed place, below 2 GiB. */
+#if HAS_SESSIONS && defined __PIE__
+typedef MPI_Count number;
+typedef MPI_Aint place;
+#define VECTOR(name) name##_c
+#else
+typedef int number;
+typedef int place;
+#define VECTOR(name) name
+#endif
+
+static void at_addresses(void) {
+    static char own[64], all[64];
+    number counts[64];
+    place from[64], to[64];
+    int rank, size;
+    MPI_Aint places[2] = {0, 0};
+    MPI_Comm comm = MPI_COMM_WORLD;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    void *send = rank ? own : MPI_BOTTOM, *receive = rank ? all : MPI_BOTTOM;
+    if (rank == 0) MPI_Get_address(own, &places[0]), MPI_Get_address(all, &places[1]);
+    for (int i = 0; i < size; i++) counts[i] = 1, from[i] = places[0] + i, to[i] = places[1] + i, own[i] = 10 * rank + i;
+    VECTOR(MPI_Gatherv)(own, 1, MPI_BYTE, receive, counts, to, MPI_BYTE, 0, comm);
+    for (int i = 0; i < size; i++) wrong += rank == 0 && all[i] != 10 * i;
+    VECTOR(MPI_Scatterv)(send, counts, from, MPI_BYTE, all, 1, MPI_BYTE, 0, comm);
+    wrong += all[0] != rank;
+    VECTOR(MPI_Allgatherv)(own, 1, MPI_BYTE, receive, counts, to, MPI_BYTE, comm);
+    for (int i = 0; i < size; i++) wrong += all[i] != 10 * i;
+    VECTOR(MPI_Alltoallv)(send, counts, from, MPI_BYTE, receive, counts, to, MPI_BYTE, comm);
+    for (int i = 0; i < size; i++) wrong += all[i] != 10 * i + rank;
+    if (rank == 0) printf("expected gatherv 1\nexpected scatterv 1\nexpected allgatherv 1\nexpected alltoallv 1\n");
 }
 
 /* Each rank writes a row of the file, and reads that of the next rank. */
@@ -290,6 +325,7 @@ int main(int argc, char **argv) {
     else if (strcmp(argv[1], "twice") == 0) twice();
     else if (strcmp(argv[1], "gaps") == 0) with_gaps();
     else if (strcmp(argv[1], "bottom") == 0) at_bottom();
+    else if (strcmp(argv[1], "blocks") == 0) at_addresses();
     else if (strcmp(argv[1], "file") == 0 && argc > 2) with_file(argv[2]);
     else if (strcmp(argv[1], "delete") == 0) with_delete();
     else if (strcmp(argv[1], "late") == 0) late();

@@ -1,10 +1,12 @@
-/* A tool that counts a call by the profiling interface, as those of measurement do. Preloaded before libfpga_mpi.so.
+/* A tool that counts a call by the profiling interface, as those of measurement do. Preloaded before libfpga_mpi.so, or behind it, where it
+   sees what passes through.
    With TOOL_FLIP=1 it changes one bit of one result on rank 0: tests that compare must notice. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static long calls;
+static const char *begun = "without MPI_Init";
 
 /* libfpga_mpi.so has it under any MPI library. */
 int PMPI_Allreduce_c(const void *send, void *receive, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
@@ -27,9 +29,14 @@ int MPI_Allreduce_c(const void *send, void *receive, MPI_Count count, MPI_Dataty
     return after(PMPI_Allreduce_c(send, receive, count, type, op, comm), receive, count);
 }
 
+int MPI_Init(int *argc, char ***argv) {
+    begun = "from MPI_Init on";
+    return PMPI_Init(argc, argv);
+}
+
 int MPI_Finalize(void) {
     int rank;
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) printf("tool: %ld\n", calls);
+    if (rank == 0) printf("tool: %ld calls %s\n", calls, begun);
     return PMPI_Finalize();
 }

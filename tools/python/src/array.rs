@@ -1,14 +1,14 @@
 //! Arrays of Python: any object with the buffer protocol, checked.
 
-use fpga_collective::element_bytes;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyMemoryView;
 
+use crate::element::Elements;
 use crate::error::{Error, Result};
+use crate::names::Names;
 
 /// What formats begin with that say nothing but the byte order of this machine.
 const NATIVE: [char; 3] = ['@', '=', '<'];
@@ -26,7 +26,6 @@ pub(crate) struct Array {
 
 /// Opens an object. `what` names it in errors.
 fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
-    static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let error = match PyUntypedBuffer::get(object) {
         Ok(view) => {
@@ -38,7 +37,7 @@ fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     let is_incomplete = error.is_instance_of::<PyBufferError>(py);
     // A scalar of NumPy with a type that has no format is no wrong type. Others may have a dtype and no memory.
     let is_without_format = error.is_instance_of::<PyValueError>(py)
-        || error.is_instance_of::<PyTypeError>(py) && object.is_instance(GENERIC.import(py, "numpy", "generic")?)?;
+        || error.is_instance_of::<PyTypeError>(py) && object.is_instance(Names::get(py)?.generic.bind(py))?;
     if !is_incomplete && !is_without_format {
         return Err(error.into());
     }
@@ -51,9 +50,8 @@ fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
 
 /// Opens an object whose views have no strides, or no axes: PyO3 gives none of these.
 fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
-    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
+    let names = Names::get(py)?;
     // Python fills in the strides of the axes that there are.
     let memory = PyMemoryView::from(object)?;
     let axes = memory.getattr("ndim")?.extract::<usize>()?;
@@ -65,10 +63,10 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     }
     let bytes = format!("V{}", memory.getattr("itemsize")?.extract::<usize>()?);
     // Not of the object itself: NumPy copies its scalars, which are read-only, to a writable array.
-    let array = match ASARRAY.import(py, "numpy", "asarray")?.call1((&memory,)) {
+    let array = match names.asarray.bind(py).call1((&memory,)) {
         Ok(array) => array,
         // NumPy has no such type, as the pointers of ctypes.
-        Err(_) => FROMBUFFER.import(py, "numpy", "frombuffer")?.call1((&memory, &bytes))?,
+        Err(_) => names.frombuffer.bind(py).call1((&memory, &bytes))?,
     };
     let array = array.call_method1("reshape", (1,))?;
     if let Ok(view) = PyUntypedBuffer::get(&array) {
@@ -150,6 +148,11 @@ fn references(what: &str) -> Error {
 impl Array {
     /// Opens an object to be read. `what` names it in errors.
     pub(crate) fn source(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
+        Array::contiguous(object, what, "pass a contiguous copy of it, such as numpy.ascontiguousarray makes")
+    }
+
+    /// Opens an object, or refuses one that is not contiguous, with a hint.
+    fn contiguous(object: &Bound<'_, PyAny>, what: &str, hint: &str) -> Result<Self> {
         let array = open(object, what)?;
         let (format, bytes) = (array.view.format().to_bytes(), array.view.item_size());
         // ctypes gives its unions and packed structures as bytes.
@@ -158,24 +161,22 @@ impl Array {
             return Err(references(what));
         }
         if !array.view.is_c_contiguous() {
-            return Err(Error::usage(format!(
-                "{what} is not C-contiguous: pass a copy, such as numpy.ascontiguousarray({what})"
-            )));
+            return Err(Error::usage(format!("{what} is not C-contiguous: {hint}")));
         }
         Ok(array)
     }
 
     /// Opens an object to be written.
     pub(crate) fn destination(object: &Bound<'_, PyAny>, what: &str) -> Result<Self> {
-        static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = object.py();
-        let mut array = Array::source(object, what)?;
+        let hint = "pass a contiguous array, and copy the result from it";
+        let mut array = Array::contiguous(object, what, hint)?;
         if array.view.readonly() {
             return Err(Error::usage(format!("{what} is read-only: pass a writable array")));
         }
         // Not of other objects: a memoryview that the collector has cleared crashes Python when its last view goes.
         if let Some(owner) = array.view.obj(py)
-            && owner.is_instance(NDARRAY.import(py, "numpy", "ndarray")?)?
+            && owner.is_instance(Names::get(py)?.ndarray.bind(py))?
         {
             array.owner = Some(owner.clone().unbind());
         }
@@ -221,66 +222,21 @@ impl Array {
                 false => Err(Error::usage(format!("{what} has dtype {own}: expected {expected}, as the input"))),
             };
         }
-        let (own, expected) = (self.format(), other.format());
+        let (own, expected) = (self.elements(), other.elements());
         // One type may have several letters, as long and long long.
-        let is_same = match (self.element(), other.element()) {
+        let is_same = match (own.number(), expected.number()) {
             (Some(one), Some(other)) => one == other,
             // ctypes writes the byte order of this machine, and NumPy does not.
-            _ => own.trim_start_matches(NATIVE) == expected.trim_start_matches(NATIVE),
+            _ => own.format.trim_start_matches(NATIVE) == expected.format.trim_start_matches(NATIVE),
         };
-        if is_same && self.view.item_size() == other.view.item_size() {
+        if is_same && own.bytes == expected.bytes {
             return Ok(());
         }
+        let (own, expected) = (own.format, expected.format);
         Err(Error::usage(format!("{what} has elements of format {own:?}: expected {expected:?}, as the input")))
     }
 
-    /// Returns the name of the elements' type for a reduction. `given` is for types that NumPy lacks.
-    pub(crate) fn element_or<'g>(&self, given: Option<&'g str>) -> Result<&'g str> {
-        let own = self.element();
-        let (format, size) = (self.format(), self.view.item_size());
-        let Some(given) = given else {
-            return own.ok_or_else(|| {
-                Error::usage(format!(
-                    "elements of format {format:?} are not reduced: pass an array of i1 to i8, u1 to u8 or f2 to f8 in this \
-                     machine's byte order, or name the type: element=\"bf16\""
-                ))
-            });
-        };
-        let bytes = element_bytes(given)?;
-        let is_of_numpy = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "f32", "f64"].contains(&given);
-        if size as u64 != bytes || is_of_numpy && own != Some(given) {
-            return Err(Error::usage(format!(
-                "element {given:?} has {bytes} bytes, and the array has elements of format {format:?}, {size} bytes"
-            )));
-        }
-        Ok(given)
-    }
-
-    fn format(&self) -> &str {
-        self.view.format().to_str().unwrap_or("?")
-    }
-
-    /// The elements' type by its name on the cards, if they are plain numbers in the cards' byte order.
-    fn element(&self) -> Option<&'static str> {
-        let format = self.format();
-        let letter = match format.as_bytes() {
-            [letter] | [b'@' | b'=' | b'<', letter] => *letter,
-            [b'>' | b'!', letter] if self.view.item_size() == 1 => *letter,
-            _ => return None,
-        };
-        match (letter, self.view.item_size()) {
-            (b'b', 1) => Some("i8"),
-            (b'B', 1) => Some("u8"),
-            (b'h' | b'i' | b'l' | b'q', 2) => Some("i16"),
-            (b'H' | b'I' | b'L' | b'Q', 2) => Some("u16"),
-            (b'i' | b'l' | b'q', 4) => Some("i32"),
-            (b'I' | b'L' | b'Q', 4) => Some("u32"),
-            (b'i' | b'l' | b'q' | b'n', 8) => Some("i64"),
-            (b'I' | b'L' | b'Q' | b'N', 8) => Some("u64"),
-            (b'e', 2) => Some("f16"),
-            (b'f', 4) => Some("f32"),
-            (b'd', 8) => Some("f64"),
-            _ => None,
-        }
+    pub(crate) fn elements(&self) -> Elements<'_> {
+        Elements { format: self.view.format().to_str().unwrap_or(""), bytes: self.view.item_size() }
     }
 }

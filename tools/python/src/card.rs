@@ -7,8 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 
 use crate::array::Array;
+use crate::error::Result;
 use crate::exit::InPython;
+use crate::integer::{integer, size};
 use crate::shared::Shared;
+
+/// Bytes that go through the staging buffer at once. It stays until the cards are closed, and each part costs an instruction.
+const PART: usize = 32 << 20;
 
 /// A card of a ``Cards``: what it can do, and its memory.
 #[pyclass(frozen, module = "fpga")]
@@ -21,7 +26,7 @@ pub(crate) struct Card {
 /// What a card is doing.
 #[pyclass(frozen, get_all, module = "fpga")]
 pub(crate) struct Status {
-    /// The state of its queue: "running", "stopped", "poisoned" or "gone".
+    /// The state of its queue: "running", "halted" (the card has stopped by itself), "stopped", "poisoned" or "gone".
     queue: String,
     /// Its clock, in cycles.
     cycles: u64,
@@ -40,6 +45,15 @@ impl Card {
     pub(crate) fn new(shared: &Arc<Shared>, index: u32, info: CardInfo) -> Self {
         Card { shared: Arc::clone(shared), index, info }
     }
+
+    fn address(&self, value: i128) -> Result<u64> {
+        size("address", value, self.info.memory_bytes)
+    }
+}
+
+/// Returns begin and length of the parts of so many bytes.
+fn parts(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes).step_by(PART).map(move |at| (at, PART.min(bytes - at)))
 }
 
 #[pymethods]
@@ -126,39 +140,55 @@ impl Card {
     /// Writes a C-contiguous array of any shape and any type without references to objects to the card's memory at a byte address.
     ///
     /// Operations use the same memory, from its beginning: do not write there while one is in flight.
-    fn write(&self, py: Python<'_>, address: u64, array: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn write(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = integer)] address: i128,
+        array: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let inside = InPython::enter(py);
         let array = Array::source(array, "the array")?;
         drop(inside);
-        let (index, bytes) = (self.index, array.bytes());
+        let (index, address, bytes) = (self.index, self.address(address)?, array.bytes());
         Ok(self.shared.with(py, |state| {
-            let found = self.shared.find(array.address(), bytes);
-            let (buffer, at) = match found {
-                Some(found) => found,
-                None => {
-                    let staging = state.staging(bytes)?;
-                    staging.copy_in(py, 0, array.view(), 0, bytes)?;
-                    (Arc::clone(staging.buffer()), 0)
-                }
-            };
-            state.transfer(py, |cards| cards.load_memory(index, address, &buffer, at, bytes as u64))
+            state.cards.check_memory(index, address, bytes as u64)?;
+            if let Some((buffer, at)) = self.shared.find(array.address(), bytes) {
+                return state.transfer(py, |cards| cards.load_memory(index, address, &buffer, at, bytes as u64));
+            }
+            for (from, part) in parts(bytes) {
+                let staging = state.staging(part)?;
+                staging.copy_in(py, 0, array.view(), from, part)?;
+                let (to, buffer) = (address + from as u64, staging.buffer());
+                state.transfer(py, |cards| cards.load_memory(index, to, buffer, 0, part as u64))?;
+            }
+            Ok(())
         })?)
     }
 
     /// Fills a writable, C-contiguous array with the card's memory from a byte address on, and returns the array.
-    fn read<'py>(&self, py: Python<'py>, address: u64, out: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    /// After an error, the array's content is undefined.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = integer)] address: i128,
+        out: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let inside = InPython::enter(py);
         let array = Array::destination(&out, "out")?;
         drop(inside);
-        let (index, bytes) = (self.index, array.bytes());
+        let (index, address, bytes) = (self.index, self.address(address)?, array.bytes());
         self.shared.with(py, |state| {
+            state.cards.check_memory(index, address, bytes as u64)?;
             if let Some((buffer, at)) = self.shared.find(array.address(), bytes) {
                 return state.transfer(py, |cards| cards.store_memory(index, address, &buffer, at, bytes as u64));
             }
-            let staging = state.staging(bytes)?;
-            let buffer = staging.buffer();
-            state.transfer(py, |cards| cards.store_memory(index, address, buffer, 0, bytes as u64))?;
-            staging.copy_out(py, 0, array.view(), 0, bytes)
+            for (to, part) in parts(bytes) {
+                let staging = state.staging(part)?;
+                let (from, buffer) = (address + to as u64, staging.buffer());
+                state.transfer(py, |cards| cards.store_memory(index, from, buffer, 0, part as u64))?;
+                staging.copy_out(py, 0, array.view(), to, part)?;
+            }
+            Ok(())
         })?;
         Ok(out)
     }

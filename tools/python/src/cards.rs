@@ -5,14 +5,15 @@ use std::sync::Arc;
 use fpga_collective::Request;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyList, PyMemoryView, PyString, PyTuple};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
 use crate::exit::InPython;
 use crate::form::{Axes, Form};
+use crate::integer::{integer, optional, rank, size};
 use crate::memory::{Mapped, Memory};
+use crate::names::Names;
 use crate::operation::{Operation, limit};
 use crate::plan::{Arrays, Plan};
 use crate::shared::Shared;
@@ -40,8 +41,9 @@ pub(crate) fn open(py: Python<'_>, selector: &str, timeout: f64) -> PyResult<Car
 /// - ``out``: a writable array with the output's shape and the input's dtype; without it, a new NumPy array.
 /// - ``reduction``: "sum", "prod", "min", "max", "and", "or", "xor", "land", "lor", "lxor", "minloc" or "maxloc".
 /// - ``element``: the name of a type that NumPy lacks, such as "bf16", for an array with elements of the same size. Without it,
-///   reductions take the dtypes i1 to i8, u1 to u8 and f2 to f8, in the byte order of the machine. All other collectives take any dtype
-///   without references to objects.
+///   reductions take the dtypes i1 to i8, u1 to u8 and f2 to f8, in the byte order of the machine; "minloc" and "maxloc" take records of
+///   a value and an index: "f4,i4" (f32i32), "i4,i4" (i32i32), and ``numpy.dtype("f8,i4", align=True)`` (f64i32, 16 bytes), with "i8" for
+///   "f8" (i64i32) and "i2" (i16i32, 8 bytes), too. All other collectives take any dtype without references to objects.
 /// - ``algorithm``: a name such as "ring"; without it, the one with the earliest predicted arrival.
 ///
 /// One operation is in flight at a time, and one thread at a time uses a ``Cards``: a second one gets ``fpga.BusyError``.
@@ -56,16 +58,21 @@ struct Call<'a, 'py> {
     /// The reduction, and the type of its elements, if it is given.
     reduction: Option<(&'a str, Option<&'a str>)>,
     algorithm: Option<&'a str>,
-    root: u32,
-    peer: u32,
+    root: i128,
+    /// Without it, the last rank.
+    peer: Option<i128>,
 }
 
 impl Cards {
     fn run(&self, py: Python<'_>, operation: &str, call: &Call<'_, '_>) -> PyResult<Operation> {
         let form = Form::of(operation)?;
         let arrays = Arrays::open(&self.0, form, call.array, call.out, py)?;
-        let element = match (&call.reduction, &arrays.input) {
-            (Some((_, given)), Some(input)) => Some(input.array().element_or(*given)?),
+        let element = match (call.reduction, &arrays.input) {
+            (Some((_, Some(given))), Some(input)) => {
+                input.array().elements().check(given)?;
+                Some(given)
+            }
+            (Some((reduction, None)), Some(input)) => Some(input.array().elements().of_reduction(reduction)?),
             _ => None,
         };
         let request = Request {
@@ -73,8 +80,8 @@ impl Cards {
             reduction: call.reduction.map(|(name, _)| name),
             element,
             algorithm: call.algorithm,
-            root: call.root,
-            peer: call.peer,
+            root: rank("root", call.root, self.0.ranks)?,
+            peer: self.peer(call.peer)?,
             bytes: arrays.block_bytes,
         };
         let Arrays { input, output, result, .. } = arrays;
@@ -86,8 +93,8 @@ impl Cards {
         })?)
     }
 
-    fn last(&self) -> u32 {
-        self.0.ranks as u32 - 1
+    fn peer(&self, given: Option<i128>) -> Result<u32> {
+        given.map_or(Ok(self.0.ranks as u32 - 1), |peer| rank("peer", peer, self.0.ranks))
     }
 
     fn card(&self, py: Python<'_>, index: u32) -> Result<Card> {
@@ -104,11 +111,9 @@ pub(crate) fn new_like<'py>(
     shape: &[usize],
     is_zeroed: bool,
 ) -> Result<Bound<'py, PyAny>> {
-    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
-    let make = if is_zeroed { ZEROS.import(py, "numpy", "zeros")? } else { EMPTY.import(py, "numpy", "empty")? };
+    let names = Names::get(py)?;
+    let make = if is_zeroed { names.zeros.bind(py) } else { names.empty.bind(py) };
     let fits = |dtype: &Bound<'py, PyAny>| {
         dtype.getattr("itemsize").and_then(|bytes| bytes.extract::<usize>()).is_ok_and(|bytes| bytes == item_bytes)
     };
@@ -116,7 +121,7 @@ pub(crate) fn new_like<'py>(
         Some(dtype) => dtype,
         None => {
             // Not of the object itself: NumPy takes bytes for text.
-            let array = ASARRAY.import(py, "numpy", "asarray")?.call1((PyMemoryView::from(object)?,));
+            let array = names.asarray.bind(py).call1((PyMemoryView::from(object)?,));
             let dtype = array.and_then(|array| array.getattr("dtype")).ok().filter(fits);
             dtype.unwrap_or(PyString::new(py, &format!("V{item_bytes}")).into_any())
         }
@@ -203,7 +208,8 @@ impl Cards {
     }
 
     /// Returns zeroed host memory of at least ``nbytes`` bytes that the cards read and write themselves.
-    fn memory(&self, py: Python<'_>, nbytes: usize) -> PyResult<Memory> {
+    fn memory(&self, py: Python<'_>, #[pyo3(from_py_with = integer)] nbytes: i128) -> PyResult<Memory> {
+        let nbytes = size("nbytes", nbytes, isize::MAX as u64)? as usize;
         let mapped = self.0.with(py, |state| Mapped::allocate(&state.cards, nbytes))?;
         let mapped = Arc::new(mapped);
         self.0.note(&mapped);
@@ -217,9 +223,9 @@ impl Cards {
         shape: &Bound<'py, PyAny>,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static ZEROS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let _inside = InPython::enter(slf.py());
-        ZEROS.import(slf.py(), "fpga._arrays", "zeros")?.call1((slf, shape, dtype))
+        let py = slf.py();
+        let _inside = InPython::enter(py);
+        Names::get(py)?.card_zeros.bind(py).call1((slf, shape, dtype))
     }
 
     /// Plans a collective, verifies it and stores it on the cards.
@@ -233,18 +239,19 @@ impl Cards {
         &self,
         py: Python<'_>,
         operation: &str,
-        bytes: u64,
+        #[pyo3(from_py_with = integer)] bytes: i128,
         reduction: Option<&str>,
         element: Option<&str>,
         algorithm: Option<&str>,
-        root: u32,
-        peer: Option<u32>,
+        #[pyo3(from_py_with = integer)] root: i128,
+        #[pyo3(from_py_with = optional)] peer: Option<i128>,
     ) -> PyResult<Plan> {
         let form = Form::of(operation)?;
         if form.input == Axes::Nothing && bytes > 0 {
             return Err(Error::usage(format!("{operation} has no data: {bytes} bytes are given")).into());
         }
-        let peer = peer.unwrap_or(self.last());
+        let (root, peer) = (rank("root", root, self.0.ranks)?, self.peer(peer)?);
+        let bytes = size("bytes", bytes, u64::MAX)?;
         let request = Request { operation: form.name, reduction, element, algorithm, root, peer, bytes };
         let id = self.0.with(py, |state| state.plan(py, &request))?;
         Ok(Plan::new(py, &self.0, id, form, element.map(str::to_owned), bytes)?)
@@ -262,12 +269,11 @@ impl Cards {
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
-        root: u32,
-        peer: Option<u32>,
+        #[pyo3(from_py_with = integer)] root: i128,
+        #[pyo3(from_py_with = optional)] peer: Option<i128>,
         out: Option<&Bound<'_, PyAny>>,
         algorithm: Option<&str>,
     ) -> PyResult<Operation> {
-        let peer = peer.unwrap_or(self.last());
         self.run(py, "send", &Call { array: Some(array), out, algorithm, root, peer, ..Call::default() })
     }
 
@@ -289,7 +295,7 @@ impl Cards {
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
-        root: u32,
+        #[pyo3(from_py_with = integer)] root: i128,
         out: Option<&Bound<'_, PyAny>>,
         algorithm: Option<&str>,
     ) -> PyResult<Operation> {
@@ -302,7 +308,7 @@ impl Cards {
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
-        root: u32,
+        #[pyo3(from_py_with = integer)] root: i128,
         out: Option<&Bound<'_, PyAny>>,
         algorithm: Option<&str>,
     ) -> PyResult<Operation> {
@@ -315,7 +321,7 @@ impl Cards {
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
-        root: u32,
+        #[pyo3(from_py_with = integer)] root: i128,
         out: Option<&Bound<'_, PyAny>>,
         algorithm: Option<&str>,
     ) -> PyResult<Operation> {
@@ -348,14 +354,14 @@ impl Cards {
     }
 
     /// Launches a reduction of an array of shape (N, ...), row r at rank r, to rank ``root``. Output: shape (...).
-    #[pyo3(signature = (array, reduction = "sum", /, *, root = 0, out = None, element = None, algorithm = None))]
+    #[pyo3(signature = (array, /, reduction = "sum", *, root = 0, out = None, element = None, algorithm = None))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn reduce(
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
         reduction: &str,
-        root: u32,
+        #[pyo3(from_py_with = integer)] root: i128,
         out: Option<&Bound<'_, PyAny>>,
         element: Option<&str>,
         algorithm: Option<&str>,
@@ -366,7 +372,7 @@ impl Cards {
 
     /// Launches a reduction of an array of numbers of shape (N, ...), row r at rank r, to all ranks. Output: shape (N, ...), the
     /// same dtype.
-    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    #[pyo3(signature = (array, /, reduction = "sum", *, out = None, element = None, algorithm = None))]
     fn allreduce(
         &self,
         py: Python<'_>,
@@ -382,7 +388,7 @@ impl Cards {
 
     /// Launches a reduction of an array of shape (N, N, ...), row r at rank r, block s of which goes to rank s. Output: shape
     /// (N, ...).
-    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    #[pyo3(signature = (array, /, reduction = "sum", *, out = None, element = None, algorithm = None))]
     fn reduce_scatter(
         &self,
         py: Python<'_>,
@@ -397,7 +403,7 @@ impl Cards {
     }
 
     /// Launches a prefix reduction of an array of shape (N, ...): row r of the output, of shape (N, ...), is of rows 0 to r.
-    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    #[pyo3(signature = (array, /, reduction = "sum", *, out = None, element = None, algorithm = None))]
     fn scan(
         &self,
         py: Python<'_>,
@@ -413,7 +419,7 @@ impl Cards {
 
     /// Launches a prefix reduction of an array of shape (N, ...): row r of the output, of shape (N, ...), is of rows 0 to
     /// r - 1. Row 0 is left as it is; zeros in a new array.
-    #[pyo3(signature = (array, reduction = "sum", /, *, out = None, element = None, algorithm = None))]
+    #[pyo3(signature = (array, /, reduction = "sum", *, out = None, element = None, algorithm = None))]
     fn exscan(
         &self,
         py: Python<'_>,

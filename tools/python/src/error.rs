@@ -2,9 +2,9 @@
 
 use fpga_collective::Class;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 
 use crate::exit::InPython;
+use crate::names::Names;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
@@ -84,16 +84,10 @@ impl From<Error> for PyErr {
         let fields = (kind, error.message, error.causes, error.rank, error.instruction, reason, timeout);
         Python::attach(|py| {
             let _inside = InPython::enter(py);
-            match exception(py).and_then(|make| make.call1(fields)) {
+            match Names::get(py).and_then(|names| names.exception.bind(py).call1(fields)) {
                 Ok(value) => PyErr::from_value(value),
                 Err(error) => error,
             }
         })
     }
-}
-
-/// The function that makes an exception of the fields of an error.
-fn exception(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    MAKE.import(py, "fpga._errors", "exception")
 }

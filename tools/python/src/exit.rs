@@ -18,6 +18,9 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// Threads in Python code that this library has called. Changed with the interpreter's lock, but by threads that stop.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
+/// Forks between the first process with this library and this one.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
     /// Calls of Python code that this thread is in.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -71,9 +74,15 @@ pub(crate) fn drop_in_python<T>(py: Python<'_>, value: T) {
 /// Called in a child that Python code has forked: of the threads it has only the one that forked.
 #[pyfunction]
 pub(crate) fn after_fork() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
     INSIDE.store(usize::from(DEPTH.get() > 0), Ordering::SeqCst);
     // The interpreter ends here, too, if the thread that ends it has forked.
     IS_ENDING.store(ENDS_IT.get(), Ordering::SeqCst);
+}
+
+/// What differs between a process and a child that Python code has forked.
+pub(crate) fn process() -> usize {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// Has the other threads stop before the next call of Python code, and waits for those that are in one.

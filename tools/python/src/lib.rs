@@ -6,10 +6,13 @@
 mod array;
 mod card;
 mod cards;
+mod element;
 mod error;
 mod exit;
 mod form;
+mod integer;
 mod memory;
+mod names;
 mod operation;
 mod plan;
 mod shared;
@@ -50,6 +53,7 @@ mod _fpga {
                 "fpga serves one interpreter of a process, and another one has imported it: use a process of its own";
             return Err(PyImportError::new_err(message));
         }
+        crate::names::Names::get(py)?;
         let at_exit = wrap_pyfunction!(crate::exit::at_exit, module)?;
         py.import("atexit")?.call_method1("register", (at_exit,))?;
         let after_fork = wrap_pyfunction!(crate::exit::after_fork, module)?;

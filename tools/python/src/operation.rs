@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpga_collective::{Class, CollectiveId, DmaBuffer};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -126,7 +126,8 @@ impl From<fpga_collective::Times> for Times {
 
 /// A collective that was launched. ``await`` it, or call ``wait()``; both give its output.
 ///
-/// One operation of a ``Cards`` is in flight at a time. An operation that nobody holds is aborted.
+/// One operation of a ``Cards`` is in flight at a time. An operation that nobody holds is aborted. An ``await`` that is cancelled aborts it,
+/// too; one that is cancelled before it has begun, as that of ``asyncio.wait_for(operation, 0)``, does not: call ``abort()``.
 #[pyclass(frozen, module = "fpga")]
 pub(crate) struct Operation {
     shared: Arc<Shared>,
@@ -313,7 +314,8 @@ impl Operation {
     /// Waits until all ranks are done, and returns the output array (None for a barrier).
     ///
     /// ``timeout`` is in seconds; without it, the timeout of the cards. Other threads run meanwhile. After ``fpga.TimeoutError`` the
-    /// launch goes on: wait again, or abort it. Ctrl-C aborts it.
+    /// launch goes on: wait again, or abort it. Ctrl-C aborts it. Handlers of signals run meanwhile, and may use the cards: what they
+    /// close or abort ends the wait with an error.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let given = timeout.map(limit).transpose()?;
@@ -324,22 +326,27 @@ impl Operation {
             Some(limit) => limit,
             None => limit(self.shared.with(py, |state| Ok(state.timeout))?)?,
         };
-        let mut interrupted = None;
-        let done = self.finish(py, |cards| {
-            cards.wait_while(self.launch.id, limit, || {
-                stop_if_ending();
-                interrupted = Python::attach(|py| py.check_signals()).err();
-                interrupted.is_none()
-            })
-        });
-        if let Some(interrupted) = interrupted {
-            if let Err(error) = self.abort(py) {
-                interrupted.add_note(py, format!("the abort failed: {error}"))?;
+        let began = Instant::now();
+        let _reserved = self.shared.reserve()?;
+        // In parts: between two of them the cards are free for this thread, whose handlers of signals may use them.
+        loop {
+            let done = self.finish(py, |cards| {
+                let part = cards.wait_part(self.launch.id, began, limit);
+                if matches!(part, Ok(None)) {
+                    stop_if_ending();
+                }
+                part
+            });
+            if done.map_err(|error| error.with_timeout(limit.as_secs_f64()))? {
+                return Ok(self.result(py));
             }
-            return Err(interrupted);
+            if let Err(interrupted) = py.check_signals() {
+                if let Err(error) = self.abort(py) {
+                    interrupted.add_note(py, format!("the abort failed: {error}"))?;
+                }
+                return Err(interrupted);
+            }
         }
-        done.map_err(|error| error.with_timeout(limit.as_secs_f64()))?;
-        Ok(self.result(py))
     }
 
     /// Returns whether all ranks are done, and never waits. Then ``wait()`` returns at once.

@@ -9,6 +9,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::exit::InPython;
 use crate::form::{Axes, Form};
+use crate::integer::integer;
 use crate::operation::{Data, Operation, Times};
 use crate::shared::{Orphan, Shared};
 
@@ -106,6 +107,13 @@ impl Plan {
         let description = shared.with(py, |state| Ok(state.cards.describe(id)?))?;
         Ok(Plan { stored, form, element, description, bytes })
     }
+
+    fn data_bytes(&self, py: Python<'_>, of: i128) -> Result<(u64, u64)> {
+        let Stored { shared, id } = &*self.stored;
+        let last = shared.ranks - 1;
+        let of = u32::try_from(of).map_err(|_| Error::usage(format!("no rank {of} (the last is {last})")))?;
+        shared.with(py, |state| Ok(state.cards.data_bytes(*id, of)?))
+    }
 }
 
 #[pymethods]
@@ -127,7 +135,7 @@ impl Plan {
             return Err(Error::usage(format!("a block has {found} bytes: the plan is for {expected}")).into());
         }
         if let (Some(element), Some(input)) = (&self.element, &arrays.input) {
-            input.array().element_or(Some(element))?;
+            input.array().elements().check(element)?;
         }
         let Arrays { input, output, result, .. } = arrays;
         Ok(shared.with(py, |state| {
@@ -173,15 +181,13 @@ impl Plan {
     }
 
     /// Returns the bytes of a rank's input.
-    fn input_bytes(&self, py: Python<'_>, rank: u32) -> PyResult<u64> {
-        let Stored { shared, id } = &*self.stored;
-        Ok(shared.with(py, |state| Ok(state.cards.data_bytes(*id, rank)?.0))?)
+    fn input_bytes(&self, py: Python<'_>, #[pyo3(from_py_with = integer)] rank: i128) -> PyResult<u64> {
+        Ok(self.data_bytes(py, rank)?.0)
     }
 
     /// Returns the bytes of a rank's output.
-    fn output_bytes(&self, py: Python<'_>, rank: u32) -> PyResult<u64> {
-        let Stored { shared, id } = &*self.stored;
-        Ok(shared.with(py, |state| Ok(state.cards.data_bytes(*id, rank)?.1))?)
+    fn output_bytes(&self, py: Python<'_>, #[pyo3(from_py_with = integer)] rank: i128) -> PyResult<u64> {
+        Ok(self.data_bytes(py, rank)?.1)
     }
 
     /// The times of the last launch that is done; None if there was none, it failed, or another is in flight.

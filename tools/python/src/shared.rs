@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::thread::{self, ThreadId};
 
 use fpga_collective::{Cards, Class, CollectiveId, DmaBuffer, Request};
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::exit::process;
 use crate::memory::Mapped;
 use crate::operation::{Launch, Phase};
 
@@ -18,12 +20,16 @@ const CLOSED: &str = "these cards were closed";
 /// Opened cards.
 pub(crate) struct Shared {
     state: Mutex<Option<State>>,
+    /// The thread that waits, between parts of its wait, too: others are refused. Changed with `state` locked, or by that thread.
+    waiter: Mutex<Option<ThreadId>>,
     /// What Python objects that are gone had on the cards, to be ended by whoever uses the cards next.
     orphans: Mutex<Vec<Orphan>>,
     /// Host memory of these cards that Python objects show.
     memories: Mutex<Vec<Weak<Mapped>>>,
     /// Number of cards.
     pub(crate) ranks: usize,
+    /// The process that has opened them.
+    process: usize,
 }
 
 /// What nobody holds.
@@ -84,11 +90,19 @@ impl Shared {
     pub(crate) fn new(cards: Cards, timeout: f64) -> Self {
         let ranks = cards.count() as usize;
         let state = State { cards, plans: Vec::new(), staging: None, launched: Weak::new(), timeout };
-        Shared { state: Mutex::new(Some(state)), orphans: Mutex::default(), memories: Mutex::default(), ranks }
+        Shared {
+            state: Mutex::new(Some(state)),
+            waiter: Mutex::default(),
+            orphans: Mutex::default(),
+            memories: Mutex::default(),
+            ranks,
+            process: process(),
+        }
     }
 
     /// Runs `body` on the cards. Refuses to wait for another thread: that thread may wait for the interpreter's lock.
     pub(crate) fn with<T>(&self, py: Python<'_>, body: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.check_process()?;
         self.on(|state| {
             let state = state.as_mut().ok_or_else(|| Error::usage(CLOSED))?;
             // Taken out: threads with the interpreter's lock add more.
@@ -110,6 +124,13 @@ impl Shared {
         self.with(py, |state| state.transfer(py, body))
     }
 
+    /// Keeps other threads from the cards until the guard is dropped. This thread may use them: handlers of signals run between the parts
+    /// of a wait.
+    pub(crate) fn reserve(&self) -> Result<Reserved<'_>> {
+        self.check_process()?;
+        self.on(|_| Ok(Reserved { shared: self, before: unpoisoned(&self.waiter).replace(thread::current().id()) }))
+    }
+
     /// Whether the cards were closed. `false` while another thread uses them.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.is_none())
@@ -129,9 +150,20 @@ impl Shared {
         Ok(())
     }
 
+    /// Refuses calls of a forked child, before they find cards that do not answer it.
+    fn check_process(&self) -> Result<()> {
+        if self.process == process() {
+            return Ok(());
+        }
+        Err(Error::usage("these cards belong to the process that forked this one: open cards in this process"))
+    }
+
     fn on<T>(&self, body: impl FnOnce(&mut Option<State>) -> Result<T>) -> Result<T> {
         // A panic poisons the lock on its way through here, so nobody sees what it left.
         let caught = catch_unwind(AssertUnwindSafe(|| match self.state.try_lock() {
+            Ok(_) if unpoisoned(&self.waiter).is_some_and(|waiter| waiter != thread::current().id()) => {
+                Err(Error::Busy)
+            }
             Ok(mut state) => body(&mut state),
             Err(TryLockError::WouldBlock) => Err(Error::Busy),
             Err(TryLockError::Poisoned(_)) => {
@@ -168,6 +200,19 @@ impl Shared {
             let offset = memory.offset_of(address, bytes)?;
             Some((Arc::clone(memory.buffer()), offset))
         })
+    }
+}
+
+/// Cards that only one thread uses.
+pub(crate) struct Reserved<'s> {
+    shared: &'s Shared,
+    /// The same thread if a handler of a signal waits within a wait.
+    before: Option<ThreadId>,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        *unpoisoned(&self.shared.waiter) = self.before;
     }
 }
 

@@ -1,6 +1,7 @@
 """Operations in an event loop: woken by a descriptor, not by threads; cancelled; side by side."""
 
 import asyncio
+import gc
 import os
 import socket
 import threading
@@ -11,7 +12,7 @@ import pytest
 
 import fpga
 import fpga._asyncio
-from conftest import IN_PROCESS, PATIENCE
+from conftest import IN_PROCESS, PATIENCE, SLOW
 
 # A launch of an allgather of 1 MiB never ends.
 STOPPED = "mock:optweb:4+stop=2@1.0.65536"
@@ -79,6 +80,37 @@ def test_a_wait_that_is_cancelled_aborts(slow: str) -> None:
 
     with fpga.open(slow, timeout=PATIENCE) as cards:
         asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
+def test_a_wait_that_is_cancelled_before_it_begins_aborts_nothing() -> None:
+    async def work(cards: fpga.Cards) -> None:
+        operation = cards.allreduce(X)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(operation, 0)
+        assert operation.status == "in flight"
+        operation.abort()
+        assert ((await cards.allreduce(X)) == X.sum(axis=0)).all()
+
+    with fpga.open(SLOW, timeout=PATIENCE) as cards:
+        asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
+
+
+def test_an_await_in_a_closed_loop_is_collected() -> None:
+    async def work(cards: fpga.Cards) -> Any:
+        return await cards.allreduce(X)
+
+    with fpga.open(SLOW, timeout=PATIENCE) as cards:
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)
+        task = loop.create_task(work(cards))
+        loop.call_later(0.05, loop.stop)
+        loop.run_forever()
+        assert len(fpga._asyncio._sleeping) == 1
+        loop.close()
+        del loop, task
+        gc.collect()
+        assert not fpga._asyncio._sleeping
+        assert (cards.allreduce(X).wait() == X.sum(axis=0)).all()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Cards: capabilities, memory, closing."""
 
 import gc
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -48,6 +50,35 @@ def test_card_memory_takes_any_array(cards: fpga.Cards) -> None:
     for act in (cards[0].write, cards[0].read):
         with pytest.raises(fpga.RefusedError, match="the card has"):
             act(limit - 4, bytearray(8))
+
+
+def shared_bytes() -> int:
+    """Shared memory of this process: buffers of cards are files."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"RssShmem:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) << 10
+
+
+def test_large_transfers_leave_no_large_buffer(mock: fpga.Cards) -> None:
+    x = numpy.zeros((20, 1 << 23), "u1")
+    x[:, ::4096] = numpy.arange(20, dtype="u1").reshape(20, 1) + 1
+    before = shared_bytes()
+    with pytest.raises(fpga.RefusedError, match="the card has"):
+        mock[0].write(mock[0].memory_bytes - 4, x)
+    # Refused before anything was copied.
+    assert shared_bytes() - before < 1 << 20
+    mock[0].write(4096, x)
+    assert (mock[0].read(4096, numpy.empty_like(x)) == x).all()
+    # Of 160 MiB at most 32, which the process has mapped twice.
+    assert shared_bytes() - before < 100 << 20
+
+
+def test_a_card_that_halted_is_not_running() -> None:
+    with fpga.open("mock:optweb:4+unanswered=1@0") as cards:
+        with pytest.raises(fpga.Error):
+            cards.barrier().wait()
+        assert "halted" in [card.status().queue for card in cards]
 
 
 def test_numpy_sees_the_memory_of_the_cards(cards: fpga.Cards) -> None:

@@ -96,14 +96,14 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.sendrecv(rationals(4), out=numpy.zeros(4, "i4,i4")), "out has elements of format"),
     (lambda cards: cards.sendrecv(rationals(4), out=numpy.zeros(4, OVERLAPPING)), "expected rational"),
     (lambda cards: cards.send(rationals(1)[0], out=rationals(1)[0]), "out is read-only"),
-    (lambda cards: cards.allreduce(numpy.zeros(4, ">m8[s]")), 'elements of format ">[lq]" are not reduced'),
+    (lambda cards: cards.allreduce(numpy.zeros(4, ">m8[s]")), 'elements of format ">[lq]" are in another byte order'),
     (lambda cards: cards[0].write(0, objects(4)), "the array has references to objects"),
     (lambda cards: cards[0].read(0, objects(4)), "out has references to objects"),
     (lambda cards: cards.allreduce(b""), "takes an array of shape"),
-    (lambda cards: cards.allreduce(ONES.astype(">f4")), 'elements of format ">f" are not reduced'),
+    (lambda cards: cards.allreduce(ONES.astype(">f4")), 'elements of format ">f" are in another byte order'),
     (lambda cards: cards.allreduce(ONES.astype("c8")), 'elements of format "Zf" are not reduced'),
     (lambda cards: cards.allreduce(ONES.astype("?")), 'elements of format "[?]" are not reduced'),
-    (lambda cards: cards.allreduce(ONES, element="i32"), 'element "i32" has 4 bytes, and the array'),
+    (lambda cards: cards.allreduce(ONES, element="i32"), 'element "i32" is dtype "i4", and the array'),
     (lambda cards: cards.allreduce(ONES, element="bf16"), 'element "bf16" has 2 bytes'),
     (lambda cards: cards.allreduce(ONES, element="float"), "unknown element type"),
     (lambda cards: cards.allreduce(ONES, "mean"), "unknown reduction"),
@@ -116,6 +116,18 @@ BAD: list[tuple[Callable[[fpga.Cards], Any], str]] = [
     (lambda cards: cards.plan("broadcast", 64).launch(), "broadcast takes an array"),
     (lambda cards: cards.plan("broadcast", 64).launch(ONES), "1024 bytes: the plan is for 64"),
     (lambda cards: cards.plan("broadcast", 64).input_bytes(4), "no rank 4"),
+    (lambda cards: cards.plan("broadcast", 64).output_bytes(-1), r"no rank -1 \(the last is 3\)"),
+    (lambda cards: cards.broadcast(ONES, root=-1), r"root -1 is not a rank \(the last is 3\)"),
+    (lambda cards: cards.broadcast(ONES, root=2**64), "root 18446744073709551616 is not a rank"),
+    (lambda cards: cards.reduce(ONES, root=-(2**200)), "root -.* is not a rank"),
+    (lambda cards: cards.send(ONES, peer=-1), r"peer -1 is not a rank \(the last is 3\)"),
+    (lambda cards: cards.plan("send", 64, peer=2**32), "peer 4294967296 is not a rank"),
+    (lambda cards: cards.plan("broadcast", -1), "invalid bytes -1: expected 0 to"),
+    (lambda cards: cards.plan("broadcast", 2**64), "invalid bytes 18446744073709551616: expected 0 to"),
+    (lambda cards: cards[0].write(-1, ONES), "invalid address -1: expected 0 to"),
+    (lambda cards: cards[0].read(2**64, bytearray(4)), "invalid address 18446744073709551616: expected 0 to"),
+    (lambda cards: cards.memory(-1), "invalid nbytes -1: expected 0 to"),
+    (lambda cards: cards.memory(1 << 63), "invalid nbytes 9223372036854775808: expected 0 to"),
 ]
 
 
@@ -146,8 +158,92 @@ def test_wrong_types_are_type_errors(cards: fpga.Cards) -> None:
     ):
         with pytest.raises(TypeError):
             call()
-    with pytest.raises(OverflowError):
-        cards[0].write(-1, ONES)
+
+
+PAIRS = {
+    "i16i32": numpy.dtype("i2,i4", align=True),
+    "i32i32": numpy.dtype("i4,i4"),
+    "i64i32": numpy.dtype("i8,i4", align=True),
+    "f32i32": numpy.dtype("f4,i4"),
+    "f64i32": numpy.dtype("f8,i4", align=True),
+}
+
+
+def others_of(dtype: numpy.dtype[Any]) -> list[numpy.dtype[Any]]:
+    """Types with other fields at the same places."""
+    value, index, size = dtype["f0"], dtype["f1"], dtype.itemsize
+    foreign, wrong = index.newbyteorder(">"), numpy.dtype(f"u{value.itemsize}")
+    pairs = [(value.newbyteorder(">"), foreign), (value, foreign), (wrong, index), (value, numpy.dtype("f4"))]
+    # Swapped.
+    pairs += [(index, value)] if value != index else []
+    places = {"names": ["f0", "f1"], "offsets": [0, size // 2], "itemsize": size}
+    return [numpy.dtype({**places, "formats": pair}) for pair in pairs]
+
+
+@pytest.mark.parametrize("element", PAIRS)
+def test_pairs_are_records_with_their_fields(mock: fpga.Cards, element: str) -> None:
+    dtype = PAIRS[element]
+    x = numpy.array([(1, 0), (2, 1), (1, 2), (1, 3)], dtype).reshape(4, 1)
+    raw = x.view(f"V{dtype.itemsize}")
+    for given in (None, element):
+        assert mock.allreduce(x, "maxloc", element=given).wait().tolist() == [[(2, 1)]] * 4
+    assert mock.allreduce(raw, "maxloc", element=element).wait().view(dtype).tolist() == [[(2, 1)]] * 4
+    plan = mock.plan("allreduce", dtype.itemsize, reduction="maxloc", element=element)
+    assert plan.launch(x).wait().tolist() == [[(2, 1)]] * 4
+    for other in others_of(dtype):
+        wrong = numpy.zeros((4, 1), other)
+        for call in (lambda: mock.allreduce(wrong, "maxloc", element=element), lambda: plan.launch(wrong)):
+            with pytest.raises(fpga.UsageError, match=f'element "{element}" is dtype|another byte order'):
+                call()
+    with pytest.raises(fpga.UsageError, match="another byte order"):
+        mock.allreduce(numpy.ones((4, 1), ">u2"), element="bf16")
+
+
+class Pair(ctypes.Structure):
+    """The format has no padding before the index."""
+
+    _fields_ = [("value", ctypes.c_short), ("index", ctypes.c_int)]
+
+
+def test_pairs_of_ctypes(mock: fpga.Cards) -> None:
+    x = (Pair * 4)(Pair(1, 0), Pair(7, 1), Pair(7, 2), Pair(2, 3))
+    assert [tuple(one) for one in mock.allreduce(x, "maxloc").wait().tolist()] == [(7, 1)] * 4
+
+
+HINTS = [
+    ("?", 'x.view("u1")', "u1"),
+    ("c8", 'x.view("f4")', "c8"),
+    ("c16", 'x.view("f8")', "c16"),
+    (">f4", 'x.astype(x.dtype.newbyteorder("="))', "f4"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "hint", "result"), HINTS)
+def test_hints_to_types_work(mock: fpga.Cards, dtype: str, hint: str, result: str) -> None:
+    x = numpy.ones((4, 2), dtype)
+    with pytest.raises(fpga.UsageError) as raised:
+        mock.allreduce(x)
+    assert raised.value.message.endswith(hint)
+    assert (mock.allreduce(eval(hint, {"x": x})).wait().view(result) == 4).all()
+
+
+def test_hints_to_pairs_and_contiguous_arrays_work(mock: fpga.Cards) -> None:
+    expected = r'records of a value \(i2, i4, i8, f4 or f8\) and an index \(i4\), such as numpy.dtype\("f8,i4", align=True\)$'
+    for dtype, reduction in (("i4,f4", "maxloc"), ("f4,f4", "sum"), ("?", "minloc"), ("c8", "minloc")):
+        with pytest.raises(fpga.UsageError, match=expected):
+            mock.allreduce(numpy.ones((4, 2), dtype), reduction)
+    with pytest.raises(fpga.UsageError, match="element=.bf16.$"):
+        mock.allreduce(numpy.ones((4, 2), "V2"))
+    with pytest.raises(fpga.UsageError, match="the input is not C-contiguous: pass a contiguous copy of it, such as"):
+        mock.allreduce(ONES[:, ::2])
+    # A copy of the output would be written in its place.
+    with pytest.raises(fpga.UsageError, match="out is not C-contiguous: pass a contiguous array, and copy the result"):
+        mock.allreduce(ONES, out=numpy.empty((64, 4), "f4").T)
+
+
+def test_no_room_for_memory_is_no_failure_of_the_bus(mock: fpga.Cards) -> None:
+    with pytest.raises(fpga.FailedError, match="^No room for"):
+        mock.memory(1 << 60)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300])

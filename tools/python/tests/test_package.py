@@ -42,6 +42,10 @@ def test_types_are_checked_strictly(package: Path, tmp_path: Path) -> None:
     run(*mypy, "-p", "fpga", folder=tmp_path)
     uses = (
         "import fpga, numpy\ncards = fpga.open('x')\nfirst: fpga.Card = cards[numpy.int64(0)]\n"
+        "cards.broadcast(b'', root=numpy.int64(1))\ncards.plan('send', numpy.int64(4), peer=numpy.int32(2))\n"
+        "cards.timeout = numpy.float32(1)\ncards.barrier().wait(numpy.float64(1))\ncards[0].write(numpy.int64(0), b'')\n"
+        "cards.memory(numpy.int64(4))\ncards.plan('barrier').input_bytes(numpy.int64(0))\n"
+        "cards.reduce(numpy.ones(4), reduction='max')\n"
         "every: list[fpga.Card] = list(cards)\nnumpy.frombuffer(memoryview(cards.memory(64)), 'f4')\n"
     )
     for number, program in enumerate([*programs(package), uses]):

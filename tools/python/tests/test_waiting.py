@@ -175,6 +175,68 @@ def test_ctrl_c_ends_a_wait_for_a_card_that_stopped() -> None:
     assert interrupt(STUCK, STOPPED) == "0: over 1\n"
 
 
+HANDLED = """
+import signal, sys, numpy, fpga
+what, x = sys.argv[1], numpy.ones((4, 1 << 18), "f4")
+cards = fpga.open("mock:optweb:4+stop=2@1.0.65536")
+operation = cards.allgather(x)
+
+def handle(*_):
+    # The stopped card does not stop, and an abort says so.
+    try:
+        print(cards[0].status().queue)
+        cards.close() if what == "close" else operation.abort()
+    except fpga.FailedError as error:
+        print("did not stop" in str(error))
+
+signal.signal(signal.SIGINT, handle)
+print("waiting", flush=True)
+try:
+    operation.wait(60)
+except fpga.Error as error:
+    print(type(error).__name__, operation.status, cards.closed)
+"""
+
+
+@pytest.mark.parametrize("what", ["close", "abort"])
+def test_a_handler_of_a_signal_ends_the_wait_that_it_interrupts(what: str) -> None:
+    ended = "UsageError over True" if what == "close" else "True\nRefusedError over False"
+    command = HANDLED.replace("sys.argv[1]", repr(what))
+    assert interrupt(command) == f"0: running\n{ended}\n"
+
+
+AT_THE_END = """
+import sys, numpy, fpga
+
+class Engine:
+    def __init__(self):
+        self.cards = fpga.open("mock:optweb:4+late=40000")
+        self.rows = numpy.ones((4, 64), "f4")
+        if sys.argv[1] == "waited":
+            self.cards.barrier().wait()
+        self.pending = self.cards.allreduce(self.rows)
+
+    def __del__(self):
+        print(self.pending.wait()[0, 0])
+        try:
+            self.cards.allreduce(self.rows, "mean")
+        except ValueError as error:
+            print(error.kind)
+        rows = self.cards.zeros(4, "f4")
+        print(self.cards.scan(rows).wait()[0])
+
+engine = Engine()
+"""
+
+
+@pytest.mark.parametrize("earlier", ["waited", "nothing"])
+def test_cards_work_while_the_interpreter_ends(earlier: str) -> None:
+    """Nothing can be imported then."""
+    command = [sys.executable, "-c", AT_THE_END, earlier]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4.0\nusage\n0.0\n", "")
+
+
 FORKED = """
 import atexit, os, resource, sys, threading
 
@@ -276,18 +338,21 @@ def test_a_child_that_is_forked_while_its_parent_ends_goes_on() -> None:
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
-def test_a_forked_child_gets_an_exception() -> None:
-    with fpga.open("mock:optweb:4") as cards:
+def test_a_forked_child_gets_an_exception(served: str) -> None:
+    with fpga.open(served) as cards:
         array = cards.zeros((4, 64), "f4")
+        operation = cards.allreduce(array)
         child = os.fork()
         if child == 0:
-            try:
-                cards.allreduce(array)
-                code = 1
-            except fpga.Error:
-                code = 0
-            except BaseException:
-                code = 2
+            code = 0
+            for call in (operation.abort, lambda: cards.allreduce(array), lambda: cards[0]):
+                try:
+                    call()
+                    code = 1
+                except fpga.Error as error:
+                    code = code if "forked this one" in str(error) else 2
+                except BaseException:
+                    code = 3
             os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert (cards.allreduce(array).wait() == 0).all()
+        assert (operation.wait() == 0).all()

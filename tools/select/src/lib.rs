@@ -59,7 +59,8 @@ mod vfio_card;
 mod xdma_cards;
 
 pub use fpga_mock::{
-    Accesses, Basis, CardMemory, Clock, Component, Fabric, Profile, Recorder, bluelink, circus, dfl, mpi_fpga, novog, xdma,
+    Accesses, Basis, CardMemory, Clock, Component, Fabric, Profile, Recorder, bluelink, circus, dfl, mpi_fpga, novog,
+    xdma,
 };
 
 pub use crate::error::Error;

@@ -1,13 +1,18 @@
 """NumPy arrays in memory of the cards."""
 
+from __future__ import annotations
+
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from fpga._errors import UsageError
-from fpga._fpga import Cards
+
+if TYPE_CHECKING:
+    # The extension module imports this one.
+    from fpga._fpga import Cards
 
 
 def _axes(shape: Any) -> tuple[int, ...]:

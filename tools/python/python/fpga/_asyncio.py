@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,23 +12,32 @@ from fpga._fpga import Operation
 # A card that is gone raises no event.
 _TEST_EVERY = 1.0
 
-# The events of the awaits that sleep, each with its loop.
-_sleeping: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+class _Wake(asyncio.Event):
+    """An event of an await that sleeps."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+
+# Held by their awaits alone: those that are left in a closed loop are garbage.
+_sleeping: weakref.WeakSet[_Wake] = weakref.WeakSet()
 
 
 @contextmanager
 def _woken(operation: Operation, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
     """Gives an event that is set when an operation may be done."""
-    event = asyncio.Event()
+    event = _Wake(loop)
     # Of its own: all operations of the cards have the same descriptor, of which a loop takes one reader. And once the cards are
     # closed, another file may have its number.
     descriptor = os.dup(operation.fileno())
     try:
         loop.add_reader(descriptor, event.set)
-        _sleeping.add((loop, event))
+        _sleeping.add(event)
         yield event
     finally:
-        _sleeping.discard((loop, event))
+        _sleeping.discard(event)
         loop.remove_reader(descriptor)
         os.close(descriptor)
 
@@ -51,14 +61,15 @@ async def _sleep(operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def finished(operation: Operation) -> Any:
-    """Waits for an operation by the cards' descriptor, and returns its output. No thread waits. A cancelled wait aborts it."""
+    """Waits for an operation by the cards' descriptor, and returns its output. No thread waits. A cancelled wait aborts it, if it
+    has begun: what is cancelled before never runs."""
     loop = asyncio.get_running_loop()
     try:
         if not operation.test():
             await _sleep(operation, loop)
     finally:
         # The tests may have taken the last event of an operation that others await, too, and an abort raises none.
-        for of, event in list(_sleeping):
-            if of is loop:
+        for event in list(_sleeping):
+            if event.loop is loop:
                 event.set()
     return operation.wait()

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, SupportsIndex, TypeAlias, TypeVar, final
+from typing import Any, Self, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final
 
 import numpy
 from numpy.typing import DTypeLike
@@ -16,7 +16,7 @@ __all__ = ["Card", "Cards", "Memory", "Operation", "Plan", "Status", "Times", "_
 
 __version__: str
 
-def open(selector: str, *, timeout: float = 10.0) -> Cards: ...
+def open(selector: str, *, timeout: SupportsFloat = 10.0) -> Cards: ...
 
 @final
 class Cards:
@@ -37,21 +37,21 @@ class Cards:
     @property
     def timeout(self) -> float: ...
     @timeout.setter
-    def timeout(self, value: float, /) -> None: ...
-    def memory(self, nbytes: int) -> Memory: ...
+    def timeout(self, value: SupportsFloat, /) -> None: ...
+    def memory(self, nbytes: SupportsIndex) -> Memory: ...
     def zeros(
         self, shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike | None = None
     ) -> numpy.ndarray[Any, Any]: ...
     def plan(
         self,
         operation: str,
-        bytes: int = 0,
+        bytes: SupportsIndex = 0,
         *,
         reduction: str | None = None,
         element: str | None = None,
         algorithm: str | None = None,
-        root: int = 0,
-        peer: int | None = None,
+        root: SupportsIndex = 0,
+        peer: SupportsIndex | None = None,
     ) -> Plan: ...
     def barrier(self, *, algorithm: str | None = None) -> Operation: ...
     def send(
@@ -59,8 +59,8 @@ class Cards:
         array: _Array,
         /,
         *,
-        root: int = 0,
-        peer: int | None = None,
+        root: SupportsIndex = 0,
+        peer: SupportsIndex | None = None,
         out: _Array | None = None,
         algorithm: str | None = None,
     ) -> Operation: ...
@@ -68,13 +68,31 @@ class Cards:
         self, array: _Array, /, *, out: _Array | None = None, algorithm: str | None = None
     ) -> Operation: ...
     def scatter(
-        self, array: _Array, /, *, root: int = 0, out: _Array | None = None, algorithm: str | None = None
+        self,
+        array: _Array,
+        /,
+        *,
+        root: SupportsIndex = 0,
+        out: _Array | None = None,
+        algorithm: str | None = None,
     ) -> Operation: ...
     def gather(
-        self, array: _Array, /, *, root: int = 0, out: _Array | None = None, algorithm: str | None = None
+        self,
+        array: _Array,
+        /,
+        *,
+        root: SupportsIndex = 0,
+        out: _Array | None = None,
+        algorithm: str | None = None,
     ) -> Operation: ...
     def broadcast(
-        self, array: _Array, /, *, root: int = 0, out: _Array | None = None, algorithm: str | None = None
+        self,
+        array: _Array,
+        /,
+        *,
+        root: SupportsIndex = 0,
+        out: _Array | None = None,
+        algorithm: str | None = None,
     ) -> Operation: ...
     def alltoall(
         self, array: _Array, /, *, out: _Array | None = None, algorithm: str | None = None
@@ -85,10 +103,10 @@ class Cards:
     def reduce(
         self,
         array: _Array,
-        reduction: str = "sum",
         /,
+        reduction: str = "sum",
         *,
-        root: int = 0,
+        root: SupportsIndex = 0,
         out: _Array | None = None,
         element: str | None = None,
         algorithm: str | None = None,
@@ -96,8 +114,8 @@ class Cards:
     def allreduce(
         self,
         array: _Array,
-        reduction: str = "sum",
         /,
+        reduction: str = "sum",
         *,
         out: _Array | None = None,
         element: str | None = None,
@@ -106,8 +124,8 @@ class Cards:
     def reduce_scatter(
         self,
         array: _Array,
-        reduction: str = "sum",
         /,
+        reduction: str = "sum",
         *,
         out: _Array | None = None,
         element: str | None = None,
@@ -116,8 +134,8 @@ class Cards:
     def scan(
         self,
         array: _Array,
-        reduction: str = "sum",
         /,
+        reduction: str = "sum",
         *,
         out: _Array | None = None,
         element: str | None = None,
@@ -126,8 +144,8 @@ class Cards:
     def exscan(
         self,
         array: _Array,
-        reduction: str = "sum",
         /,
+        reduction: str = "sum",
         *,
         out: _Array | None = None,
         element: str | None = None,
@@ -161,8 +179,8 @@ class Card:
     @property
     def reductions(self) -> frozenset[str]: ...
     def status(self) -> Status: ...
-    def write(self, address: int, array: _Array) -> None: ...
-    def read(self, address: int, out: _Out) -> _Out: ...
+    def write(self, address: SupportsIndex, array: _Array) -> None: ...
+    def read(self, address: SupportsIndex, out: _Out) -> _Out: ...
 
 @final
 class Status:
@@ -193,14 +211,14 @@ class Plan:
     def bytes(self) -> int: ...
     @property
     def times(self) -> Times | None: ...
-    def input_bytes(self, rank: int) -> int: ...
-    def output_bytes(self, rank: int) -> int: ...
+    def input_bytes(self, rank: SupportsIndex) -> int: ...
+    def output_bytes(self, rank: SupportsIndex) -> int: ...
     def launch(self, array: _Array | None = None, /, *, out: _Array | None = None) -> Operation: ...
     def release(self) -> None: ...
 
 @final
 class Operation:
-    def wait(self, timeout: float | None = None) -> Any: ...
+    def wait(self, timeout: SupportsFloat | None = None) -> Any: ...
     def test(self) -> bool: ...
     def abort(self) -> None: ...
     def fileno(self) -> int: ...
