@@ -74,7 +74,7 @@ pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Resul
     let port = Port { iommu, link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
     endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
     let attachment = domain.attach(name, layout.dma_bits);
-    let bus = InProcess { _attached: attached, endpoint, layout, link, removal: Arc::default() };
+    let bus = InProcess { attached, endpoint, layout, link, removal: Arc::default() };
     Function::open(Box::new(bus), attachment, name, false)
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
 /// The host side of an endpoint.
 struct InProcess {
     // Dropped first: after the endpoint is freed, another may have its address.
-    _attached: Attached,
+    attached: Attached,
     endpoint: Arc<dyn Endpoint>,
     layout: Layout,
     link: Arc<Link>,
@@ -173,12 +173,15 @@ impl Bus for InProcess {
 
     #[inline]
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
+        // The child's copy of the endpoint may be locked for ever, by a thread that it did not inherit.
+        self.attached.owner.check()?;
         self.endpoint.bar_read(bar, offset, data);
         Ok(())
     }
 
     #[inline]
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
+        self.attached.owner.check()?;
         self.endpoint.bar_write(bar, offset, data);
         Ok(())
     }

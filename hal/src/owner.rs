@@ -17,35 +17,37 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pid: u32,
-    /// The process id. Zero in a forked child, until it creates a resource. `None` on kernels before 4.14.
-    guard: Option<&'static AtomicU32>,
+    /// The process id. Zero in a forked child, until it creates a resource.
+    guard: &'static AtomicU32,
 }
 
 impl Owner {
     /// Returns this process.
     pub(crate) fn current() -> Self {
-        static GUARD: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+        static GUARD: OnceLock<&'static AtomicU32> = OnceLock::new();
+        // Before Linux 4.14, which has no such page, children are not noticed.
+        static UNGUARDED: AtomicU32 = AtomicU32::new(0);
         let pid = process::id();
-        let guard = *GUARD.get_or_init(guard_word);
-        if let Some(guard) = guard {
-            guard.store(pid, Ordering::Relaxed);
-        }
+        let guard = *GUARD.get_or_init(|| guard_word().unwrap_or(&UNGUARDED));
+        guard.store(pid, Ordering::Relaxed);
         Owner { pid, guard }
     }
 
     /// Returns whether this process created the resource.
     #[inline]
     pub(crate) fn is_here(self) -> bool {
-        match self.guard {
-            Some(guard) => guard.load(Ordering::Relaxed) == self.pid,
-            None => process::id() == self.pid,
-        }
+        self.guard.load(Ordering::Relaxed) == self.pid
     }
 
     /// Fails in any other process, which is a forked child.
     #[inline]
     pub(crate) fn check(self) -> Result<()> {
-        if self.is_here() { Ok(()) } else { Err(Error::Forked { owner: self.pid }) }
+        if self.is_here() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(self) -> Error {
+        Error::Forked { owner: self.pid }
     }
 }
 

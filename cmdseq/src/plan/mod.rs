@@ -293,7 +293,10 @@ impl Search<'_> {
         for (rank, program) in draft.programs.iter().enumerate() {
             let length = program.instructions.len();
             if !program.tables.is_empty() {
-                return Err(Refusal::of(rank, "needs tables: a resident program has none".into()));
+                return Err(Refusal::of(
+                    rank,
+                    "needs tables, which no resident program has: use another algorithm".into(),
+                ));
             }
             if length > limit as usize {
                 let cause = format!("needs {length} instructions: a resident program has at most {limit}");

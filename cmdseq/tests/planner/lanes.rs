@@ -1,6 +1,6 @@
 //! Plans for cards with several lanes.
 
-use cmdseq::plan::{Algorithm, Collective, Piece, Request, plan};
+use cmdseq::plan::{Algorithm, Collective, Piece, Plan, Request, plan};
 use cmdseq::{Capabilities, Instruction, Operation};
 
 use crate::cards::{combine, connected, dragonfly, request};
@@ -164,4 +164,16 @@ fn lanes_are_right_however_few_channels_a_card_has() {
         }
         assert!(planned >= 3, "{planned} plans on {nodes} cards with {memory_channels} channels");
     }
+}
+
+/// Where the fastest broadcast needs tables, cards store another one.
+#[test]
+fn a_resident_broadcast_in_lanes_has_no_tables() {
+    let capabilities = with_lanes(4, connected(64));
+    let once = request(Collective::Broadcast, 64, 16 << 20, Some(Algorithm::Lanes));
+    let stored = Request { resident: true, ..once.clone() };
+    let [once, stored] = [once, stored].map(|request| plan(&request, &capabilities).unwrap());
+    let has_tables = |plan: &Plan| plan.set.programs.iter().any(|program| !program.tables.is_empty());
+    assert_eq!([&once, &stored].map(has_tables), [true, false]);
+    assert!(stored.predicted.arrival_ps < once.predicted.arrival_ps * 11 / 10);
 }

@@ -60,6 +60,7 @@ pub(super) struct Device {
     /// Scope of the kernel's reset of this function; [`ResetOutcome::None`]: it has no reset for this function alone.
     own_reset: ResetOutcome,
     handle_sigbus: bool,
+    owner: Owner,
     file: Arc<File>,
     membership: Membership,
 }
@@ -109,6 +110,7 @@ impl Device {
             enabled: Mutex::default(),
             own_reset: own_reset(info.flags, reset_methods),
             handle_sigbus,
+            owner: Owner::current(),
             file: Arc::new(file),
             membership,
         };
@@ -233,11 +235,13 @@ impl Bus for Device {
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
+        self.owner.check()?;
         let at = bar_at(&self.regions[bar.index()], offset, data.len())?;
         read(&self.file, data, at).map_err(kernel("read a BAR of"))
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
+        self.owner.check()?;
         let at = bar_at(&self.regions[bar.index()], offset, data.len())?;
         write(&self.file, data, at).map_err(kernel("write a BAR of"))
     }

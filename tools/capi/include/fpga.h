@@ -343,8 +343,8 @@ int fpga_collective_times(struct fpga_collective *collective,
 /**
  * Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
  * fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
- * flight, every call on the cluster makes it unreadable until the next launch; an interrupt that comes late wakes a program once
- * more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
+ * flight, fpga_collective_test, _wait and _abort make it unreadable until the next launch; an interrupt that comes late, or a call that
+ * moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
  * it. It is closed with the cluster.
  */
 int fpga_collective_event(struct fpga_collective *collective,
@@ -359,6 +359,8 @@ int fpga_collective_abort(struct fpga_collective *collective);
  * Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY.
  */
 int fpga_collective_release(struct fpga_collective *collective);
+
+extern int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 /**
  * Returns the version of the library, such as "0.1.0". Valid for ever.

@@ -199,9 +199,13 @@ pub extern "C" fn fpga_collective_launch(collective: *mut fpga_collective) -> c_
 pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done: *mut c_int) -> c_int {
     call(|| {
         let is_done = memory::out(is_done, "is_done")?;
-        let times = handles::with_collective(collective, |cards, id| match cards.times(id)? {
-            None => Ok(cards.test(id)?),
-            done => Ok(done),
+        let times = handles::with_collective(collective, |cards, id| {
+            let times = match cards.times(id)? {
+                None => cards.test(id),
+                done => Ok(done),
+            };
+            cards.clear_event();
+            Ok(times?)
         })?;
         is_done.set(times.is_some().into());
         Ok(())
@@ -215,9 +219,13 @@ pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done
 pub extern "C" fn fpga_collective_wait(collective: *mut fpga_collective, timeout_us: u64) -> c_int {
     let timeout = Duration::from_micros(timeout_us);
     call(|| {
-        handles::with_collective(collective, |cards, id| match cards.times(id)? {
-            None => Ok(cards.wait(id, timeout).map(drop)?),
-            Some(_) => Ok(()),
+        handles::with_collective(collective, |cards, id| {
+            if cards.times(id)?.is_some() {
+                return Ok(());
+            }
+            let waited = cards.wait(id, timeout);
+            cards.clear_event();
+            Ok(waited.map(drop)?)
         })
     })
 }
@@ -245,8 +253,8 @@ fn not_done() -> Error {
 
 /// Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
 /// fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
-/// flight, every call on the cluster makes it unreadable until the next launch; an interrupt that comes late wakes a program once
-/// more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
+/// flight, fpga_collective_test, _wait and _abort make it unreadable until the next launch; an interrupt that comes late, or a call that
+/// moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
 /// it. It is closed with the cluster.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_event(collective: *mut fpga_collective, descriptor: *mut c_int) -> c_int {
@@ -261,7 +269,13 @@ pub extern "C" fn fpga_collective_event(collective: *mut fpga_collective, descri
 /// Ends the launch in flight, if there is one. Its output is undefined; the collective may be launched again.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_abort(collective: *mut fpga_collective) -> c_int {
-    call(|| handles::with_collective(collective, |cards, id| Ok(cards.abort(id)?)))
+    call(|| {
+        handles::with_collective(collective, |cards, id| {
+            let aborted = cards.abort(id);
+            cards.clear_event();
+            Ok(aborted?)
+        })
+    })
 }
 
 /// Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY.

@@ -2,13 +2,13 @@
 //! not found.
 
 use std::collections::HashMap;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, RwLock, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 
 use ::fpga_collective::{Cards, CollectiveId};
 
 use crate::error::{Error, Result};
+use crate::fork;
 
 /// Cards of one fabric. The pointer is a handle: it leads nowhere, and no two clusters of a process ever have the same.
 ///
@@ -30,68 +30,62 @@ pub struct fpga_collective {
 /// The cards of a cluster, used by one thread at a time; `None` once it is closed.
 type Shared = Arc<Mutex<Option<Cards>>>;
 
+/// The clusters that a process has opened.
 #[derive(Default)]
 struct Table {
-    last: usize,
-    /// Numbers up to this one are those of the process that forked this one.
-    inherited: usize,
     clusters: HashMap<usize, Shared>,
     /// Of collectives, the cluster.
     collectives: HashMap<usize, (usize, CollectiveId)>,
 }
 
-impl Table {
-    fn next(&mut self) -> usize {
-        self.last += 1;
-        self.last
-    }
-
-    fn cluster(&self, number: usize) -> Result<Shared> {
-        self.clusters.get(&number).cloned().ok_or_else(|| self.absent("cluster", number))
-    }
-
-    fn collective(&self, number: usize) -> Result<(usize, CollectiveId)> {
-        self.collectives.get(&number).copied().ok_or_else(|| self.absent("collective", number))
-    }
-
-    fn absent(&self, what: &str, number: usize) -> Error {
-        if number <= self.inherited { forked() } else { closed(what) }
-    }
+/// A process that uses this library, and its child, if it is one that was forked.
+#[derive(Default)]
+struct Process {
+    table: RwLock<Table>,
+    child: OnceLock<Box<Process>>,
 }
 
-/// The process whose clusters the table has; 0 before the first.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+static FIRST: OnceLock<Process> = OnceLock::new();
+/// Forks between the first process and this one.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+/// The handle that was given last, by whichever process.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+/// Handles up to this one are those of the processes before.
+static INHERITED: AtomicUsize = AtomicUsize::new(0);
 
-static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(RwLock::default);
+/// Gives a forked child a table of its own. That of its parent stays as it is: a thread that does not exist here may hold its locks.
+extern "C" fn forked_off() {
+    INHERITED.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    process();
+}
+
+/// This process. Only [`forked_off`] and the first call make one, so no other thread is in the middle of it.
+fn process() -> &'static Process {
+    let first = FIRST.get_or_init(Process::default);
+    (0..FORKS.load(Ordering::Relaxed)).fold(first, |process, _| process.child.get_or_init(Box::default))
+}
 
 /// Nothing that holds this lock calls other code, so no panic leaves the table half changed.
 macro_rules! table {
     ($access:ident) => {
-        TABLE.$access().unwrap_or_else(std::sync::PoisonError::into_inner)
+        process().table.$access().unwrap_or_else(std::sync::PoisonError::into_inner)
     };
 }
 
-/// Refuses the handles of the process that forked this one. Takes no lock: a thread that does not exist here may hold it.
-fn check_process() -> Result<()> {
-    match OWNER.load(Ordering::Relaxed) {
-        0 => Ok(()),
-        owner if owner == process::id() => Ok(()),
-        _ => Err(forked()),
-    }
+fn next() -> usize {
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+fn absent(what: &str, number: usize) -> Error {
+    if number <= INHERITED.load(Ordering::Relaxed) { forked() } else { closed(what) }
 }
 
 /// Returns the handle of new cards.
 pub(crate) fn add(cards: Cards) -> *mut fpga_cluster {
-    let mut table = table!(write);
-    let own = process::id();
-    if OWNER.swap(own, Ordering::Relaxed) != own {
-        // Not dropped: they are the parent's, and a thread that does not exist here may hold their locks.
-        std::mem::forget(std::mem::take(&mut table.clusters));
-        table.collectives.clear();
-        table.inherited = table.last;
-    }
-    let number = table.next();
-    table.clusters.insert(number, Arc::new(Mutex::new(Some(cards))));
+    fork::tell_children(forked_off);
+    let number = next();
+    table!(write).clusters.insert(number, Arc::new(Mutex::new(Some(cards))));
     std::ptr::without_provenance_mut(number)
 }
 
@@ -124,9 +118,8 @@ pub(crate) fn plan(
     body: impl FnOnce(&mut Cards) -> Result<CollectiveId>,
 ) -> Result<*mut fpga_collective> {
     let id = with(cluster, body)?;
-    let mut table = table!(write);
-    let number = table.next();
-    table.collectives.insert(number, (cluster.addr(), id));
+    let number = next();
+    table!(write).collectives.insert(number, (cluster.addr(), id));
     Ok(std::ptr::without_provenance_mut(number))
 }
 
@@ -139,13 +132,8 @@ pub(crate) fn with_collective<T>(
     if number == 0 {
         return Err(Error::usage("collective is NULL"));
     }
-    check_process()?;
-    let (shared, id) = {
-        let table = table!(read);
-        let (cluster, id) = table.collective(number)?;
-        (table.cluster(cluster)?, id)
-    };
-    on(&shared, |cards| body(cards.as_mut().ok_or_else(|| closed("cluster"))?, id))
+    let (cluster, id) = table!(read).collectives.get(&number).copied().ok_or_else(|| absent("collective", number))?;
+    on(&shared(cluster)?, |cards| body(cards.as_mut().ok_or_else(|| closed("cluster"))?, id))
 }
 
 /// Removes a collective.
@@ -159,20 +147,13 @@ fn shared(number: usize) -> Result<Shared> {
     if number == 0 {
         return Err(Error::usage("cluster is NULL"));
     }
-    check_process()?;
-    table!(read).cluster(number)
+    table!(read).clusters.get(&number).cloned().ok_or_else(|| absent("cluster", number))
 }
 
-/// Runs `body`, after which the descriptor is readable for what is in flight only. Refuses to wait for another thread.
+/// Refuses to wait for another thread.
 fn on<T>(shared: &Shared, body: impl FnOnce(&mut Option<Cards>) -> Result<T>) -> Result<T> {
     match shared.try_lock() {
-        Ok(mut cards) => {
-            let outcome = body(&mut cards);
-            if let Some(cards) = cards.as_mut() {
-                cards.clear_event();
-            }
-            outcome
-        }
+        Ok(mut cards) => body(&mut cards),
         Err(TryLockError::WouldBlock) => Err(Error::busy()),
         Err(TryLockError::Poisoned(_)) => {
             Err(Error::internal("an earlier call failed inside the library: close the cluster".into()))

@@ -8,6 +8,7 @@ mod cancellation;
 mod cluster;
 mod collective;
 mod error;
+mod fork;
 mod handles;
 mod memory;
 mod status;

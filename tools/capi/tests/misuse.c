@@ -204,6 +204,40 @@ static void events(void) {
     OK(fpga_cluster_close(cluster));
 }
 
+/* Calls the library until it is told to stop. */
+static void *call_on(void *is_over) {
+    uint64_t input, output;
+    while (!__atomic_load_n((int *)is_over, __ATOMIC_SEQ_CST)) {
+        OK(fpga_collective_bytes(collective, 0, &input, &output));
+    }
+    return NULL;
+}
+
+/* Whatever another thread does at the fork, it holds nothing that the child needs. */
+static void forked_beside_calls(void) {
+    int is_over = 0, status;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, call_on, &is_over) != 0) {
+        exit(1);
+    }
+    for (int i = 0; i < 100; i++) {
+        fpga_cluster *own;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            OK(fpga_cluster_open("mock:optweb:2", &own));
+            OK(fpga_cluster_close(own));
+            _exit(0);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+            fprintf(stderr, "child %d has status %x\n", i, (unsigned)status);
+            exit(1);
+        }
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+}
+
 /* A forked child may open clusters, and use none of its parent. */
 static void forked(void) {
     uint8_t data[64] = {0};
@@ -237,6 +271,7 @@ static void forked(void) {
         exit(1);
     }
     OK(fpga_collective_wait(collective, 60 * 1000 * 1000));
+    forked_beside_calls();
     OK(fpga_cluster_close(cluster));
 }
 

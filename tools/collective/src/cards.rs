@@ -1,7 +1,7 @@
 //! Cards of a selector: their memory, and their collectives.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
@@ -9,10 +9,10 @@ use cmdseq::plan;
 use cmdseq::{Element, Operation, Reduction};
 use fpga_driver::{Card, Cluster, State};
 use fpga_select::Selector;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::collective::{CollectiveId, Description, Planned, Request, Times};
 use crate::error::{Class, Error, Result};
+use crate::event::Event;
 
 /// How long one part of a wait is.
 const PART_OF_WAIT: Duration = Duration::from_millis(50);
@@ -32,8 +32,7 @@ pub struct Cards {
     /// When the cards' health was read last, or the launch in flight began.
     checked: Instant,
     next: u64,
-    /// Readable when any of the queues raised its interrupt.
-    event: Option<Epoll>,
+    event: Option<Event>,
 }
 
 /// What a card is.
@@ -153,10 +152,11 @@ impl Cards {
         let card = &self.cluster.cards()[self.index(card)?];
         // The host learns by its next wait that a sequencer has halted.
         let queue = match card.state() {
-            State::Running if card.sequencer_state()?.is_halted() => "halted".to_owned(),
+            State::Running if self.with_rank(card.sequencer_state())?.is_halted() => "halted".to_owned(),
             state => state.to_string(),
         };
-        Ok(CardStatus { queue, cycles: card.cycles()?, retired: card.retired()? })
+        let (cycles, retired) = (self.with_rank(card.cycles())?, self.with_rank(card.retired())?);
+        Ok(CardStatus { queue, cycles, retired })
     }
 
     /// Sets how long a call may take that has no timeout of its own.
@@ -171,7 +171,8 @@ impl Cards {
     pub fn write_memory(&mut self, card: u32, address: u64, data: &[u8]) -> Result<()> {
         let index = self.index(card)?;
         let written = self.cluster.card_mut(index).write_memory(address, data);
-        written.map_err(|error| Error::of(error, self.cluster.cards()))
+        self.note_taken();
+        self.with_rank(written)
     }
 
     /// Reads the memory of card `card` at `address`.
@@ -181,7 +182,8 @@ impl Cards {
     pub fn read_memory(&mut self, card: u32, address: u64, data: &mut [u8]) -> Result<()> {
         let index = self.index(card)?;
         let read = self.cluster.card_mut(index).read_memory(address, data);
-        read.map_err(|error| Error::of(error, self.cluster.cards()))
+        self.note_taken();
+        self.with_rank(read)
     }
 
     /// Plans a collective on all the cards, and stores its programs there.
@@ -191,7 +193,8 @@ impl Cards {
     pub fn plan(&mut self, request: &Request<'_>) -> Result<CollectiveId> {
         let request = request.on(self.cluster.nodes())?;
         let plan = plan::plan(&request, self.cluster.capabilities())?;
-        let prepared = self.cluster.prepare(&Schedule::of(&plan))?;
+        let prepared = self.cluster.prepare(&Schedule::of(&plan));
+        let prepared = self.with_rank(prepared)?;
         let id = CollectiveId(self.next);
         self.next += 1;
         self.collectives.insert(id.0, Planned { plan, prepared, spent_inputs: Vec::new(), times: None });
@@ -233,9 +236,8 @@ impl Cards {
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let written = self.cluster.write_input(&planned.plan.set, rank, offset, data);
-        written.map_err(|error| Error::of(error, self.cluster.cards()))?;
-        planned.note_input(rank, data.len() as u64);
-        Ok(())
+        planned.note_input(rank, if written.is_ok() { data.len() as u64 } else { 0 });
+        self.with_rank(written)
     }
 
     /// Reads bytes `offset` and on of a rank's output.
@@ -247,7 +249,7 @@ impl Cards {
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let read = self.cluster.read_output(&planned.plan.set, rank, offset, data);
-        read.map_err(|error| Error::of(error, self.cluster.cards()))
+        self.with_rank(read)
     }
 
     /// Launches a collective: one doorbell a card. Returns at once.
@@ -266,8 +268,11 @@ impl Cards {
         }
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         planned.times = None;
-        self.cluster.launch(&mut planned.prepared).map_err(|error| Error::of(error, self.cluster.cards()))?;
-        planned.spend_inputs();
+        let launched = self.cluster.launch(&mut planned.prepared);
+        if launched.is_ok() {
+            planned.spend_inputs();
+        }
+        self.with_rank(launched)?;
         self.in_flight = Some(id);
         self.checked = Instant::now();
         Ok(())
@@ -312,7 +317,8 @@ impl Cards {
     /// [`Class::Timeout`]; [`Class::Refused`] if this collective is not in flight; else those of the driver.
     pub fn wait(&mut self, id: CollectiveId, timeout: Duration) -> Result<Times> {
         self.check_launched(id)?;
-        self.finish(id, timeout)?.map_err(|error| Error::of(error, self.cluster.cards()))
+        let finished = self.finish(id, timeout)?;
+        self.with_rank(finished)
     }
 
     /// As [`wait`](Cards::wait), but returns `None` after at most a twentieth of a second if time is left. `began` and `timeout` are
@@ -330,7 +336,7 @@ impl Cards {
                 let waited = began.elapsed();
                 Err(Timeout { what, node, rank, instruction, waited, last_seen }.into())
             }
-            done => done.map(Some).map_err(|error| Error::of(error, self.cluster.cards())),
+            done => self.with_rank(done).map(Some),
         }
     }
 
@@ -370,7 +376,8 @@ impl Cards {
             return Ok(());
         }
         self.in_flight = None;
-        Ok(self.cluster.give_up(&mut planned.prepared)?)
+        let given_up = self.cluster.give_up(&mut planned.prepared);
+        self.with_rank(given_up)
     }
 
     /// Removes a collective from the cards; aborts it if it is in flight.
@@ -391,22 +398,19 @@ impl Cards {
     /// Those of the operating system.
     pub fn event(&mut self) -> Result<BorrowedFd<'_>> {
         if self.event.is_none() {
-            let system = |error: nix::Error| Error::chain(Class::Failed, &error);
-            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
-            for card in self.cluster.cards() {
-                epoll.add(card.queue(), EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(system)?;
-            }
-            self.event = Some(epoll);
+            let event = Event::new(self.cluster.cards()).map_err(|error| Error::chain(Class::Failed, &error))?;
+            self.event = Some(event);
             self.arm()?;
         }
-        self.event.as_ref().map(|event| event.0.as_fd()).ok_or_else(|| Error::new(Class::Failed, "no event"))
+        self.event.as_ref().map(|event| event.as_fd()).ok_or_else(|| Error::new(Class::Failed, "no event"))
     }
 
     /// Makes the descriptor of [`event`](Cards::event) unreadable if nothing is in flight: for callers that go on to poll it after a
     /// launch is over. What fails here fails again in the next call that uses the cards.
     pub fn clear_event(&mut self) {
         let Some(event) = self.event.as_ref().filter(|_| self.in_flight.is_none()) else { return };
-        if event.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO) != Ok(0) {
+        if event.is_raised() {
+            event.clear();
             for index in 0..self.cluster.cards().len() {
                 drop(self.cluster.card_mut(index).queue_mut().take_interrupt());
             }
@@ -416,13 +420,27 @@ impl Cards {
     /// Takes the events that were raised, checks the health of the cards, and has them raise the next event.
     fn arm(&mut self) -> Result<()> {
         self.checked = Instant::now();
+        if let Some(event) = &self.event {
+            event.clear();
+        }
         for index in 0..self.cluster.cards().len() {
             let queue = self.cluster.card_mut(index).queue_mut();
-            if let Err(error) = queue.wait_progress(Duration::ZERO).and_then(|_| queue.arm()) {
-                return Err(Error::of(error, self.cluster.cards()));
-            }
+            let armed = queue.wait_progress(Duration::ZERO).and_then(|_| queue.arm());
+            self.with_rank(armed)?;
         }
         Ok(())
+    }
+
+    /// Notes that data was moved: the wait for it may have taken completions and the interrupt of the launch in flight.
+    pub(crate) fn note_taken(&self) {
+        if let Some(event) = self.event.as_ref().filter(|_| self.in_flight.is_some()) {
+            event.raise();
+        }
+    }
+
+    /// Adds the rank to the error of a card that is gone.
+    pub(crate) fn with_rank<T>(&self, outcome: fpga_driver::Result<T>) -> Result<T> {
+        outcome.map_err(|error| Error::of(error, self.cluster.cards()))
     }
 
     fn test_once(&mut self, id: CollectiveId) -> Result<Option<Times>> {
@@ -460,7 +478,7 @@ impl Cards {
         }
     }
 
-    fn planned(&self, id: CollectiveId) -> Result<&Planned> {
+    pub(crate) fn planned(&self, id: CollectiveId) -> Result<&Planned> {
         self.collectives.get(&id.0).ok_or_else(released)
     }
 

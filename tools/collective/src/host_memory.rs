@@ -47,7 +47,9 @@ impl Cards {
         check(source, at, bytes)?;
         self.check_memory(card, address, bytes)?;
         let index = self.index(card)?;
-        Ok(self.copy(index, &[Piece { offset: 0, address, bytes }], source, at, Way::ToCard)?)
+        let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], source, at, Way::ToCard);
+        self.note_taken();
+        self.with_rank(moved)
     }
 
     /// Copies `bytes` bytes of the memory of card `card` at `address` to byte `at` of `destination` and on.
@@ -65,7 +67,9 @@ impl Cards {
         check(destination, at, bytes)?;
         self.check_memory(card, address, bytes)?;
         let index = self.index(card)?;
-        Ok(self.copy(index, &[Piece { offset: 0, address, bytes }], destination, at, Way::FromCard)?)
+        let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], destination, at, Way::FromCard);
+        self.note_taken();
+        self.with_rank(moved)
     }
 
     /// Writes a rank's whole input, which is at byte `at` of `source`.
@@ -99,8 +103,8 @@ impl Cards {
         };
         // All cards run all collectives, so ranks are indices.
         let moved = self.copy(rank as usize, &pieces, memory, at, way);
-        let nodes = &Self::planned_mut(&mut self.collectives, id)?.plan.set.nodes;
-        Ok(moved.map_err(|error| self.cluster.in_phase(error, nodes, phase))?)
+        let nodes = &self.planned(id)?.plan.set.nodes;
+        self.with_rank(moved.map_err(|error| self.cluster.in_phase(error, nodes, phase)))
     }
 
     /// Refuses bytes outside of the memory of card `card`.

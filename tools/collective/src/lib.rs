@@ -25,6 +25,7 @@
 mod cards;
 mod collective;
 mod error;
+mod event;
 mod host_memory;
 
 pub use cards::{CardInfo, CardStatus, Cards};

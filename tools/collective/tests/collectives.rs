@@ -158,6 +158,38 @@ fn the_descriptor_can_be_cleared_once_a_launch_is_over() {
     }
 }
 
+/// Its wait takes what the launch in flight has raised.
+#[test]
+fn data_that_is_moved_meanwhile_takes_no_event() {
+    for moves in [
+        |cards: &mut Cards, card| cards.write_memory(card, 1 << 30, &[1; 64]),
+        |cards: &mut Cards, card| cards.read_memory(card, 1 << 30, &mut [0; 64]),
+        |cards: &mut Cards, card| {
+            let memory = cards.allocate(64)?;
+            cards.load_memory(card, 1 << 30, &memory, 0, 64)?;
+            cards.store_memory(card, 1 << 30, &memory, 0, 64)
+        },
+    ] {
+        let mut cards = Cards::open("mock:optweb:4+late=100").unwrap();
+        let event: OwnedFd = cards.event().unwrap().try_clone_to_owned().unwrap();
+        let collective = cards.plan(&Request { operation: "allgather", bytes: 1 << 16, ..Request::default() }).unwrap();
+        for _ in 0..3 {
+            cards.launch(collective).unwrap();
+            (0..4).for_each(|card| moves(&mut cards, card).unwrap());
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let limit = PollTimeout::try_from(PATIENCE).unwrap();
+                assert_eq!(poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], limit).unwrap(), 1);
+                if cards.test(collective).unwrap().is_some() {
+                    break;
+                }
+                assert!(Instant::now() < until);
+            }
+            assert!(is_quiet(&mut cards, &event));
+        }
+    }
+}
+
 /// With a descriptor and without, and the launch is over then.
 #[test]
 fn a_test_finds_out_that_a_card_is_gone() {
@@ -182,6 +214,8 @@ fn a_test_finds_out_that_a_card_is_gone() {
         assert!(error.class == Class::Gone && error.rank.is_some(), "{error:?}");
         assert_eq!(cards.in_flight(), None);
         assert_eq!(cards.test(collective).unwrap_err().class, Class::Refused);
+        let error = cards.plan(&request).unwrap_err();
+        assert!(error.class == Class::Gone && error.rank.is_some(), "{error:?}");
     }
 }
 

@@ -356,3 +356,26 @@ def test_a_forked_child_gets_an_exception(served: str) -> None:
             os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (operation.wait() == 0).all()
+
+
+FORKED_IN_FLIGHT = """
+import os, signal, sys
+import fpga, numpy
+cards = fpga.open("mock:optweb:4+late=20000")
+array = numpy.ones((4, 4096), "f4")
+for _ in range(20):
+    operation = cards.allgather(array)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        sys.exit()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (operation.wait() == 1).all()
+"""
+
+
+def test_a_child_that_is_forked_in_flight_ends() -> None:
+    """Whatever the parent's cards were doing at the fork, the child waits for none of their locks."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_IN_FLIGHT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr

@@ -102,7 +102,7 @@ impl Entry {
         let mut hexadecimal = |skip| u32::from_str_radix(words.nth(skip)?, 16).ok();
         let (flags, kind, state) = (hexadecimal(3)?, hexadecimal(0)?, hexadecimal(0)?);
         let path = line.split_once(words.next()?)?.1.trim_start();
-        let entry = Entry { kind, listens: flags & LISTENS != 0, is_connected: state == CONNECTED };
+        let entry = Entry { kind, listens: flags & LISTENS != 0, is_connected: kind == STREAM && state == CONNECTED };
         path.starts_with('/').then(|| (Path::new(path), entry))
     }
 }
@@ -136,6 +136,8 @@ mod tests {
         assert_eq!(found(&path("server")), Behind::Nobody);
         let datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
         assert_eq!(found(&path("datagrams")), Behind::OtherType);
+        // The kernel notes that it was asked, and there was no client.
+        assert!(!table().has_client(&path("datagrams")));
         drop(datagrams);
         assert_eq!(found(&path("datagrams")), Behind::Nobody);
     }

@@ -459,7 +459,7 @@ impl Room {
         let is_even = capabilities.stripe_bytes().checked_mul(2) == Some(channel)
             && links == 2 * capabilities.memory_channels - 1;
         let has_tables = capabilities.runs(Operation::Allgatherv) && capabilities.tables >= TABLES_MAX;
-        if size[0] != 1 || request.collective != Collective::Broadcast || !is_even || !has_tables {
+        if size[0] != 1 || request.collective != Collective::Broadcast || !is_even || !has_tables || request.resident {
             return None;
         }
         let bytes = request.bytes.div_ceil(links.into()).checked_next_multiple_of(unit(request, capabilities))?;
