@@ -20,6 +20,8 @@ pub(crate) struct Array {
     axes: usize,
     /// The elements' type, if NumPy gives no view of it: then the view has another one of the same size.
     dtype: Option<Py<PyAny>>,
+    /// That type is one of records.
+    is_record: bool,
     /// The array of NumPy that `view` is a view of, for the garbage collector.
     owner: Option<Py<PyAny>>,
 }
@@ -30,7 +32,7 @@ fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     let error = match PyUntypedBuffer::get(object) {
         Ok(view) => {
             let axes = view.dimensions();
-            return Ok(Array { view, axes, dtype: None, owner: None });
+            return Ok(Array { view, axes, dtype: None, is_record: false, owner: None });
         }
         Err(error) => error,
     };
@@ -42,7 +44,10 @@ fn open(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
         return Err(error.into());
     }
     match stand_in(object, is_incomplete, what)? {
-        Some((plain, dtype)) => Ok(Array { dtype: Some(dtype.unbind()), ..open_incomplete(&plain, what)? }),
+        Some((plain, dtype)) => {
+            let is_record = has_fields(&dtype)?;
+            Ok(Array { dtype: Some(dtype.unbind()), is_record, ..open_incomplete(&plain, what)? })
+        }
         None if is_incomplete => open_incomplete(object, what),
         None => Err(error.into()),
     }
@@ -56,7 +61,7 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     let memory = PyMemoryView::from(object)?;
     let axes = memory.getattr("ndim")?.extract::<usize>()?;
     if axes > 0 {
-        return Ok(Array { view: PyUntypedBuffer::get(&memory)?, axes, dtype: None, owner: None });
+        return Ok(Array { view: PyUntypedBuffer::get(&memory)?, axes, dtype: None, is_record: false, owner: None });
     }
     if has_objects(memory.getattr("format")?.extract::<String>()?.as_bytes()) {
         return Err(references(what));
@@ -70,12 +75,17 @@ fn open_incomplete(object: &Bound<'_, PyAny>, what: &str) -> Result<Array> {
     };
     let array = array.call_method1("reshape", (1,))?;
     if let Ok(view) = PyUntypedBuffer::get(&array) {
-        return Ok(Array { view, axes, dtype: None, owner: None });
+        return Ok(Array { view, axes, dtype: None, is_record: false, owner: None });
     }
     // The fields of a union overlap: NumPy has such types, and gives no view of them.
     let dtype = array.getattr("dtype")?;
     let view = PyUntypedBuffer::get(&array.call_method1("view", (bytes,))?)?;
-    Ok(Array { view, axes, dtype: Some(dtype.unbind()), owner: None })
+    let is_record = has_fields(&dtype)?;
+    Ok(Array { view, axes, dtype: Some(dtype.unbind()), is_record, owner: None })
+}
+
+fn has_fields(dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!dtype.getattr("fields")?.is_none())
 }
 
 /// Returns dates of NumPy as the numbers that they are, and elements of other types without a format as bytes, each with their type:
@@ -237,6 +247,8 @@ impl Array {
     }
 
     pub(crate) fn elements(&self) -> Elements<'_> {
-        Elements { format: self.view.format().to_str().unwrap_or(""), bytes: self.view.item_size() }
+        // Of records that NumPy gives no view of, nobody knows the fields here.
+        let format = if self.is_record { "T{}" } else { self.view.format().to_str().unwrap_or("") };
+        Elements { format, bytes: self.view.item_size() }
     }
 }

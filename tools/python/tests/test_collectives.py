@@ -124,6 +124,21 @@ def test_types_that_numpy_lacks(mock: fpga.Cards) -> None:
     assert y[2].tolist() == [(2.0, 1), (1.0, 0)]
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        numpy.dtype({"names": ["a", "b"], "formats": ["f4", "i4"], "offsets": [4, 0]}),
+        [("a:b", ">f4"), ("c", ">i4")],
+        [("v", "f4"), ("a:b", "f4")],
+        [("t", "M8[s]")],
+    ],
+)
+def test_records_without_a_format_are_no_pairs(mock: fpga.Cards, dtype: Any) -> None:
+    for element in ("f32i32", None):
+        with pytest.raises(fpga.UsageError):
+            mock.allreduce(numpy.zeros((N, 1), dtype), "minloc", element=element)
+
+
 def test_an_output_of_every_kind(cards: fpga.Cards) -> None:
     """Memory of the cards, at addresses that suit them and others, and memory of other objects."""
     x = data((N, 100), "i4")

@@ -12,32 +12,25 @@ from fpga._fpga import Operation
 # A card that is gone raises no event.
 _TEST_EVERY = 1.0
 
-
-class _Wake(asyncio.Event):
-    """An event of an await that sleeps."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.loop = loop
-
-
-# Held by their awaits alone: those that are left in a closed loop are garbage.
-_sleeping: weakref.WeakSet[_Wake] = weakref.WeakSet()
+# For each loop, the events of the awaits that sleep. Held by their awaits alone: those that are left in a closed loop are garbage.
+_sleeping: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[weakref.ref[asyncio.Event]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @contextmanager
 def _woken(operation: Operation, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
     """Gives an event that is set when an operation may be done."""
-    event = _Wake(loop)
+    event = asyncio.Event()
     # Of its own: all operations of the cards have the same descriptor, of which a loop takes one reader. And once the cards are
     # closed, another file may have its number.
     descriptor = os.dup(operation.fileno())
     try:
         loop.add_reader(descriptor, event.set)
-        _sleeping.add(event)
+        sleeping = _sleeping.setdefault(loop, set())
+        sleeping.add(weakref.ref(event, sleeping.discard))
         yield event
     finally:
-        _sleeping.discard(event)
         loop.remove_reader(descriptor)
         os.close(descriptor)
 
@@ -69,7 +62,7 @@ async def finished(operation: Operation) -> Any:
             await _sleep(operation, loop)
     finally:
         # The tests may have taken the last event of an operation that others await, too, and an abort raises none.
-        for event in list(_sleeping):
-            if event.loop is loop:
+        for sleeping in list(_sleeping.get(loop, ())):
+            if event := sleeping():
                 event.set()
     return operation.wait()
