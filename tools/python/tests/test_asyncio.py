@@ -214,7 +214,7 @@ def test_an_await_leaves_no_descriptor(slow: str) -> None:
         for _ in range(3):
             await cards.allreduce(X)
             counts.append(len(os.listdir("/proc/self/fd")))
-        assert counts[0] == counts[2] and not any(fpga._asyncio._sleeping.values())
+        assert counts[0] == counts[2] and not fpga._asyncio._sleeping[asyncio.get_running_loop()]
 
     with fpga.open(slow, timeout=PATIENCE) as cards:
         asyncio.run(asyncio.wait_for(work(cards), PATIENCE))
