@@ -1,5 +1,6 @@
 //! `fpgactl list`. Opens no card: opening resets the card.
 
+use std::cell::LazyCell;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -51,7 +52,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
     for address in selector.addresses() {
         cards.push(pci_card(&sysfs, &functions::find(&sysfs, address)?));
     }
-    let table = Table::read(sysfs.root());
+    let table = LazyCell::new(|| Table::read(sysfs.root()));
     for socket in selector.sockets() {
         cards.push(socket_card(socket, &table, selector.sockets().len() == 1)?);
     }

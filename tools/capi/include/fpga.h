@@ -344,8 +344,8 @@ int fpga_collective_times(struct fpga_collective *collective,
  * Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
  * fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
  * flight, fpga_collective_test, _wait and _abort make it unreadable until the next launch; an interrupt that comes late, or a call that
- * moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
- * it. It is closed with the cluster.
+ * moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the
+ * cluster's: do not read or close it. It is closed with the cluster.
  */
 int fpga_collective_event(struct fpga_collective *collective,
                           int *descriptor);

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use ::fpga_collective::{Cards, Class, Request};
+use ::fpga_collective::{Cards, Class, CollectiveId, Request};
 
 use crate::error::{Error, Result, call};
 use crate::handles::{fpga_cluster, fpga_collective};
@@ -193,19 +193,27 @@ pub extern "C" fn fpga_collective_launch(collective: *mut fpga_collective) -> c_
     call(|| handles::with_collective(collective, |cards, id| Ok(cards.launch(id)?)))
 }
 
+/// Runs `body`, which may end the launch. Then the descriptor is no longer readable for it.
+fn with_launch<T>(
+    collective: *mut fpga_collective,
+    body: impl FnOnce(&mut Cards, CollectiveId) -> Result<T>,
+) -> Result<T> {
+    handles::with_collective(collective, |cards, id| {
+        let outcome = body(cards, id);
+        cards.clear_event();
+        outcome
+    })
+}
+
 /// Stores 1 in *is_done if all ranks are done with the last launch, else 0. Never waits. It finds out a card that is gone within
 /// 200 ms: then it returns FPGA_GONE, and the launch is over. FPGA_REFUSED if there was no launch, or it failed or was aborted.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done: *mut c_int) -> c_int {
     call(|| {
         let is_done = memory::out(is_done, "is_done")?;
-        let times = handles::with_collective(collective, |cards, id| {
-            let times = match cards.times(id)? {
-                None => cards.test(id),
-                done => Ok(done),
-            };
-            cards.clear_event();
-            Ok(times?)
+        let times = with_launch(collective, |cards, id| match cards.times(id)? {
+            None => Ok(cards.test(id)?),
+            done => Ok(done),
         })?;
         is_done.set(times.is_some().into());
         Ok(())
@@ -219,13 +227,9 @@ pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done
 pub extern "C" fn fpga_collective_wait(collective: *mut fpga_collective, timeout_us: u64) -> c_int {
     let timeout = Duration::from_micros(timeout_us);
     call(|| {
-        handles::with_collective(collective, |cards, id| {
-            if cards.times(id)?.is_some() {
-                return Ok(());
-            }
-            let waited = cards.wait(id, timeout);
-            cards.clear_event();
-            Ok(waited.map(drop)?)
+        with_launch(collective, |cards, id| match cards.times(id)? {
+            None => Ok(cards.wait(id, timeout).map(drop)?),
+            Some(_) => Ok(()),
         })
     })
 }
@@ -254,8 +258,8 @@ fn not_done() -> Error {
 /// Stores a descriptor that becomes readable when a launch may be done, for poll and epoll. Whenever it is, call
 /// fpga_collective_test, which says whether the launch is done, and readies the descriptor for the next event. Once no launch is in
 /// flight, fpga_collective_test, _wait and _abort make it unreadable until the next launch; an interrupt that comes late, or a call that
-/// moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the cluster's: do not read or close
-/// it. It is closed with the cluster.
+/// moves data, may wake a program once more. A card that is gone raises no event: wake up every second to test. The descriptor is the
+/// cluster's: do not read or close it. It is closed with the cluster.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_event(collective: *mut fpga_collective, descriptor: *mut c_int) -> c_int {
     call(|| {
@@ -269,13 +273,7 @@ pub extern "C" fn fpga_collective_event(collective: *mut fpga_collective, descri
 /// Ends the launch in flight, if there is one. Its output is undefined; the collective may be launched again.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_abort(collective: *mut fpga_collective) -> c_int {
-    call(|| {
-        handles::with_collective(collective, |cards, id| {
-            let aborted = cards.abort(id);
-            cards.clear_event();
-            Ok(aborted?)
-        })
-    })
+    call(|| with_launch(collective, |cards, id| Ok(cards.abort(id)?)))
 }
 
 /// Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY.

@@ -1,7 +1,7 @@
 //! libfpga: cards, card memory and collectives for programs in C and C++. `docs/c.md` is its guide, `include/fpga.h` its header.
 //!
 //! No handle is a pointer to memory, and no panic leaves the library. `unsafe` is only where memory of the caller is read or
-//! written, in `memory.rs`, and where the state of its thread is set, in `cancellation.rs`.
+//! written, in `memory.rs`, where the state of its thread is set, in `cancellation.rs`, and where its forks are noticed, in `fork.rs`.
 #![deny(missing_docs)]
 
 mod cancellation;

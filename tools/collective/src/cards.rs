@@ -236,7 +236,9 @@ impl Cards {
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let written = self.cluster.write_input(&planned.plan.set, rank, offset, data);
-        planned.note_input(rank, if written.is_ok() { data.len() as u64 } else { 0 });
+        if written.is_ok() {
+            planned.note_input(rank, data.len() as u64);
+        }
         self.with_rank(written)
     }
 

@@ -5,6 +5,8 @@ mod finding;
 mod iommu;
 mod node;
 
+use std::cell::LazyCell;
+
 use fpga_hal::sysfs::Sysfs;
 use fpga_select::{Kind, Part, Selector};
 use schemars::JsonSchema;
@@ -78,7 +80,7 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
     for address in selector.addresses() {
         checks.extend(examine_function(sysfs, &functions::find(sysfs, address)?));
     }
-    let table = Table::read(sysfs.root());
+    let table = LazyCell::new(|| Table::read(sysfs.root()));
     for socket in selector.sockets() {
         let card = format!("vfio-user:{}", socket.display());
         checks.push(Check::new(&card, "socket", checks::socket(socket, &table)));
