@@ -259,7 +259,11 @@ impl Search<'_> {
         let (mut fastest, mut refusal, mut is_possible): (Option<Plan>, _, _) = (None, None, false);
         for draft in self.drafts(algorithm)? {
             let so_far = fastest.as_ref().map(|plan| plan.predicted).or(best);
-            match self.check_storable(&draft).and_then(|()| self.finish(draft, algorithm, so_far)) {
+            let storable = match self.request.resident {
+                true => verify::check_storable(&draft.programs, self.capabilities),
+                false => Ok(()),
+            };
+            match storable.and_then(|()| self.finish(draft, algorithm, so_far)) {
                 Ok(faster) => (fastest, is_possible) = (faster.or(fastest), true),
                 Err(cause) => refusal = Some(cause),
             }
@@ -282,28 +286,6 @@ impl Search<'_> {
             Algorithm::Relay => relay::build(request, capabilities),
         };
         Ok(vec![draft?.finish(request, capabilities)?])
-    }
-
-    /// Refuses programs that cards cannot store, if they are to be stored.
-    fn check_storable(self, draft: &Draft) -> Result<(), Refusal> {
-        if !self.request.resident {
-            return Ok(());
-        }
-        let limit = self.capabilities.resident_words;
-        for (rank, program) in draft.programs.iter().enumerate() {
-            let length = program.instructions.len();
-            if !program.tables.is_empty() {
-                return Err(Refusal::of(
-                    rank,
-                    "needs tables, which no resident program has: use another algorithm".into(),
-                ));
-            }
-            if length > limit as usize {
-                let cause = format!("needs {length} instructions: a resident program has at most {limit}");
-                return Err(Refusal::of(rank, cause));
-            }
-        }
-        Ok(())
     }
 
     /// Times and checks a draft; `None` if it is not faster than `best`.

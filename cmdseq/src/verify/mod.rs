@@ -38,8 +38,8 @@ use slots::Slots;
 pub(crate) use barrier::early_end;
 pub use exposure::{Exposed, Exposure, exposure};
 pub(crate) use instruction::check_combine;
-pub(crate) use resident::Unrolled;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
+pub(crate) use resident::{Unrolled, check_storable};
 
 /// Verifies a program set. Before the programs, its communicators are defined on their members, the programs' tables are in their
 /// slots, and all signals are zero.

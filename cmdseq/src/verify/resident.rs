@@ -139,6 +139,7 @@ impl Unrolled {
             let cause = format!("{} sets of launch arguments for {} programs", arguments.len(), set.programs.len());
             return Err(Refusal::general(cause).because(Reason::Programs));
         }
+        check_storable(&set.programs, capabilities)?;
         let mut unrolled = Unrolled::empty(set);
         let mut room = EXPANDED_MAX;
         for (rank, (program, arguments)) in set.programs.iter().zip(arguments).enumerate() {
@@ -249,14 +250,35 @@ impl Expanded {
     }
 }
 
+/// Refuses programs that need tables, or are too long to be stored. An empty program is not stored.
+pub(crate) fn check_storable(programs: &[Program], capabilities: &Capabilities) -> Result<(), Refusal> {
+    let refuse = |rank, cause: String| Err(Refusal::of(rank, cause).because(Reason::Stored));
+    for (rank, program) in programs.iter().enumerate() {
+        if !program.tables.is_empty() {
+            return refuse(rank, "needs tables, which no resident program has: other programs overwrite them".into());
+        }
+        if let Err(cause) = check_length(program.instructions.len(), capabilities) {
+            return refuse(rank, cause);
+        }
+    }
+    Ok(())
+}
+
+fn check_length(length: usize, capabilities: &Capabilities) -> Result<(), String> {
+    let most = capabilities.resident_words;
+    match length as u64 <= u64::from(most) {
+        true => Ok(()),
+        false => Err(format!("has {length} instructions: a resident program has at most {most}")),
+    }
+}
+
 /// Refuses what a card refuses to store, and what changes the state in which the next launch begins.
 fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<(), Misplaced> {
     let refuse = |at: usize, reason, cause: String| Err((at, Fault::new(reason, cause)));
-    if program.is_empty() || program.len() as u64 > u64::from(capabilities.resident_words) {
-        let most = capabilities.resident_words;
-        let cause = format!("resident program of {} instructions: expected 1 to {most}", program.len());
-        return refuse(0, Reason::Stored, cause);
+    if program.is_empty() {
+        return refuse(0, Reason::Stored, "has no instructions: a resident program has at least 1".into());
     }
+    check_length(program.len(), capabilities).or_else(|cause| refuse(0, Reason::Stored, cause))?;
     let mut body_end = 0;
     for (at, instruction) in program.iter().enumerate() {
         let is_early = instruction.flags.contains(Flags::LAST) && at + 1 < program.len();

@@ -354,7 +354,7 @@ fn resident_programs_are_as_long_and_as_deep_as_a_card_stores() {
         verify_resident(&set, &[[0; 3]], &connected(1)).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(resident(vec![nop(); 256]), Ok(()));
-    let long = "rank 0, instruction 0: resident program of 257 instructions: expected 1 to 256";
+    let long = "rank 0: has 257 instructions: a resident program has at most 256";
     assert_eq!(resident(vec![nop(); 257]), Err(long.to_owned()));
     // Loops one after another, and with something in between.
     let round = Instruction::repeat(2, 1);

@@ -28,6 +28,15 @@ fn looped(count: u16, step: u64) -> Vec<Vec<Instruction>> {
 }
 
 #[test]
+fn programs_with_tables_are_not_stored() {
+    let with_tables = Program { tables: [(0, Table::default())].into(), ..Program::from(vec![Instruction::barrier()]) };
+    let set = ProgramSet::new([0, 1], [Program::from(vec![Instruction::barrier()]), with_tables]);
+    let refusal = verify_resident(&set, &[[0; 3]; 2], &connected(2)).unwrap_err();
+    assert_eq!((refusal.rank, refusal.reason), (Some(1), Reason::Stored));
+    assert!(refusal.cause.contains("no resident program has"), "{refusal}");
+}
+
+#[test]
 fn loops_are_unrolled_with_their_arguments() {
     resident(&looped(1000, 64), [0; 3]).unwrap();
     // The last round would write past the end, and the round before would not.
@@ -53,7 +62,6 @@ fn other_rounds_on_one_rank_are_found() {
 fn what_a_card_does_not_store_is_refused() {
     let nop = Instruction::nop;
     for (program, index) in [
-        (vec![nop(); 257], 0),
         (vec![nop().with_flags(Flags::LAST), nop()], 0),
         (vec![nop(), Instruction::launch(0, [0; 3])], 1),
         (vec![nop(), Instruction::store(0, 0, 1)], 1),
@@ -68,6 +76,8 @@ fn what_a_card_does_not_store_is_refused() {
         let refusal = resident(&[program], [0; 3]).unwrap_err();
         assert_eq!((refusal.instruction, refusal.reason), (Some(index), Reason::Stored), "{refusal}");
     }
+    let refusal = resident(&[vec![nop(); 257]], [0; 3]).unwrap_err();
+    assert_eq!((refusal.rank, refusal.instruction, refusal.reason), (Some(0), None, Reason::Stored), "{refusal}");
     // Nothing is stored where there is nothing to run.
     assert_eq!(resident(&[vec![]], [0; 3]), Ok(()));
 }
@@ -135,20 +145,6 @@ fn one_sided_launches_in_flight_are_kept_apart() {
     // Without one-sided operations each card's own order is enough.
     in_flight(&[send(1), using], &[receive(0)]).unwrap();
     in_flight(&[Instruction::rdma_write(1, at(0), at(0), 0)], &[]).unwrap();
-}
-
-/// Blocks whose sizes are in tables order two ranks as any others do.
-#[test]
-fn exchanges_with_tables_keep_launches_apart() {
-    let exchange = Instruction::alltoallv(at(0), at(8192), 0, 1);
-    let write = Instruction::rdma_write(1, at(1 << 20), at(2 << 20), 64);
-    let program = |instructions: Vec<Instruction>| {
-        let tables = [0, 1].map(|slot| (slot, Table::packed([64, 64], 1)));
-        Program { tables: tables.into(), ..instructions.into() }
-    };
-    let set = ProgramSet::new([0, 1], [program(vec![exchange, write, exchange]), program(vec![exchange, exchange])]);
-    verify_resident(&set, &[[0; 3]; 2], &connected(2)).unwrap();
-    verify_in_flight(&set, &[[0; 3]; 2], &connected(2)).unwrap();
 }
 
 #[test]

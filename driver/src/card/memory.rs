@@ -23,8 +23,8 @@ impl Card {
     /// Writes `data` to card memory at `address`.
     ///
     /// # Errors
-    /// [`Error::BadArgument`](crate::Error::BadArgument) outside of card memory, and then nothing was written; else
-    /// those of [`wait`](Card::wait).
+    /// [`Error::BadArgument`](crate::Error::BadArgument) outside of card memory, and [`Error::Full`](crate::Error::Full) if only tokens
+    /// that the caller keeps fill the queue: then nothing was written. Else those of [`wait`](Card::wait).
     pub fn write_memory(&mut self, address: u64, data: &[u8]) -> Result<()> {
         self.write_pieces([(address, data)])
     }
@@ -167,13 +167,17 @@ impl<'c, 'd> Stage<'c, 'd> {
         Operand::host(self.buffer.iova().0 + at as u64)
     }
 
-    /// Where the next copy's bytes go in the buffer, and how many may. Turns to the other half if this one is full.
+    /// Where the next copy's bytes go in the buffer, and how many may. Turns to the other half if this one is full, and waits for all
+    /// copies if the queue is: tokens that the caller keeps may leave it few places.
     fn room(&mut self) -> Result<(usize, usize)> {
         if self.used >= HALF || self.copies[self.half].len() >= self.copies_max {
             self.card.queue_mut().ring()?;
             self.half ^= 1;
             self.used = 0;
             self.settle(self.half)?;
+        }
+        if !self.card.queue_mut().has_room() {
+            self.settle_all()?;
         }
         Ok((self.half * HALF + self.used, HALF - self.used))
     }

@@ -202,7 +202,7 @@ impl Card {
         self.capabilities.eager_limit
     }
 
-    /// Sets the largest piece sent eagerly. All cards of a group need the same.
+    /// Sets the largest piece sent eagerly. All cards of a cluster need the same.
     ///
     /// # Errors
     /// [`Error::BadArgument`] if the card's receive buffer is smaller.

@@ -36,6 +36,11 @@ impl Card {
             table
                 .check(*slot, self.capabilities())
                 .map_err(|error| Error::argument("table", format!("slot {slot}"), error.to_string()))?;
+            if !self.queue_mut().has_room() {
+                // The tokens kept here may be what fills the queue.
+                self.queue_mut().ring()?;
+                self.await_tables(tables, std::mem::take(&mut loading), deadline)?;
+            }
             let encoded = table.encode();
             let entries = table.entries.len() as u64;
             let instruction =

@@ -148,7 +148,7 @@ impl Cluster {
         self.exchange(outcome, |_| (), deadline).map(|(value, _)| value)
     }
 
-    /// Refuses unless `terms`, names and values, are the same on all ranks. Collective.
+    /// Refuses unless `terms`, names and values, and the cards' eager limits are the same on all ranks. Collective.
     ///
     /// # Errors
     /// [`Error::Differs`], the same on all ranks; [`Error::Peers`].
@@ -158,7 +158,8 @@ impl Cluster {
         self.compare_until(Ok(()), || terms, deadline)
     }
 
-    /// Agrees on `outcome`, and compares `terms`, which are made only if there are other ranks.
+    /// Agrees on `outcome`, and compares `terms`, which are made only if there are other ranks, and the cards' eager limits: a reset or
+    /// a rank may have changed one since the cluster was made.
     pub(crate) fn compare_until<T>(
         &mut self,
         outcome: Result<T>,
@@ -168,7 +169,9 @@ impl Cluster {
         if self.is_alone() {
             return outcome;
         }
-        let (value, all) = self.exchange(outcome, |_| terms(), deadline)?;
+        let limit = ("eager_limit".to_owned(), self.capabilities().eager_limit.to_string());
+        let terms = |_: &T| [vec![limit], terms()].concat();
+        let (value, all) = self.exchange(outcome, terms, deadline)?;
         alike(&all.iter().map(Vec::as_slice).collect::<Vec<_>>()).map(|()| value)
     }
 

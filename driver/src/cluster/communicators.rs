@@ -29,6 +29,15 @@ use crate::error::{Error, Result};
 use crate::ledger::token::Token;
 use crate::queue::check;
 
+/// What defining a communicator by its own id changes.
+struct Definition {
+    id: ContextId,
+    /// The communicator, if it is there.
+    known: Option<u64>,
+    /// Those that make room for it.
+    replaced: Vec<u64>,
+}
+
 impl Cluster {
     /// The communicator of all cards of the fabric, by node. It is always there.
     pub fn world(&self) -> Communicator {
@@ -95,7 +104,7 @@ impl Cluster {
     }
 
     /// Frees `communicator`, on the cards held here after the instructions already in their queues. Asks no other rank. If a stored plan
-    /// uses it too, it stays on the cards until that plan is dropped. The id of one that its ranks
+    /// uses it too, it stays on the cards while that plan lives, and after that until its entry is needed. The id of one that its ranks
     /// [registered](Cluster::register) returns once all of them have freed it.
     ///
     /// # Errors
@@ -106,7 +115,7 @@ impl Cluster {
             return Err(Error::argument("communicator", ContextId::WORLD, "the one of all cards is always there"));
         }
         let held = self.registry.held.iter_mut().find(|held| held.key == communicator.key);
-        if let Some(held) = held.filter(|held| Arc::strong_count(&held.pin) > 1) {
+        if let Some(held) = held.filter(|held| held.is_pinned()) {
             held.owner = Owner::Plan;
             return Ok(());
         }
@@ -123,22 +132,33 @@ impl Cluster {
     }
 
     /// Defines `communicator` on all its members by its own id, for programs that name ids themselves. It replaces a
-    /// communicator that was so defined with the same id on one of the members, but none that is held. Collective.
+    /// communicator that was so defined with the same entry on one of the members, but none that a handle or a stored plan holds.
+    /// Collective.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if a member is not among the cards, is there twice, or the id is invalid or held;
-    /// [`Error::Failed`] if a card refuses: then it is defined on none.
+    /// [`Error::BadArgument`] if a member is not among the cards or is there twice, if the id is invalid, or if a handle or a stored
+    /// plan holds its entry: then nothing changes, on all ranks. [`Error::Failed`] if a card refuses: then it is defined on none,
+    /// unless it was defined before, and what it would have replaced is gone.
     pub fn define(&mut self, communicator: &plan::Communicator) -> Result<()> {
         let deadline = self.deadline();
-        let (keys, added) = match self.add_by_id(communicator, deadline) {
-            Ok(key) => (vec![key], Ok(())),
-            Err(error) => (Vec::new(), Err(error)),
-        };
-        self.ensure_or_release(&keys, added, deadline)
+        let checked = self.check_definition(communicator);
+        // Before anything is replaced, all ranks know that none refuses.
+        let Definition { id, known, replaced } = self.agree_until(checked, deadline)?;
+        let freed = replaced.into_iter().try_for_each(|key| self.release(key, deadline));
+        let members = || communicator.members.as_slice().into();
+        let added = freed.map(|()| known.unwrap_or_else(|| self.registry.add(id, members(), Owner::Id)));
+        let key = added.as_ref().ok().copied();
+        let new = key.filter(|_| known.is_none());
+        let defined = added.and_then(|key| self.ensure(key, deadline));
+        self.agree_or_release(new.as_slice(), defined, deadline)?;
+        // If it was a plan's, it makes no room from now on, and its id is no other's.
+        let held = self.registry.held.iter_mut().find(|held| Some(held.key) == key);
+        held.into_iter().for_each(|held| (held.owner, held.is_told) = (Owner::Id, true));
+        Ok(())
     }
 
-    /// Adds `communicator` by its own id, unless it is there, and returns its key.
-    fn add_by_id(&mut self, communicator: &plan::Communicator, deadline: Deadline) -> Result<u64> {
+    /// Finds out what defining `communicator` by its own id changes.
+    fn check_definition(&self, communicator: &plan::Communicator) -> Result<Definition> {
         let plan::Communicator { id: raw, members } = communicator;
         let expected = || format!("1 to {}, or a later generation of one", self.registry.entries.saturating_sub(1));
         let entries = self.registry.entries;
@@ -146,9 +166,9 @@ impl Cluster {
             .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
             .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
         self.check_members(members)?;
-        let same = |held: &&Held| held.id == id && *held.members == **members;
+        let same = |held: &&Held| held.id == id && *held.members == **members && held.owner != Owner::Handle;
         if let Some(held) = self.registry.held.iter().find(same) {
-            return Ok(held.key);
+            return Ok(Definition { id, known: Some(held.key), replaced: Vec::new() });
         }
         let in_the_way = self
             .registry
@@ -157,14 +177,14 @@ impl Cluster {
             .filter(|held| held.id.index() == id.index() && held.members.iter().any(|node| members.contains(node)));
         let mut replaced = Vec::new();
         for held in in_the_way {
-            if held.owner != Owner::Id && !held.makes_room() {
-                let expected = format!("its entry of the table is held by communicator {}", held.id);
+            if held.owner == Owner::Handle || held.is_pinned() {
+                let whose = if held.owner == Owner::Handle { "" } else { ", which a stored plan or its contexts use" };
+                let expected = format!("its entry of the table is held by communicator {}{whose}", held.id);
                 return Err(Error::argument("communicator", raw, expected));
             }
             replaced.push(held.key);
         }
-        replaced.into_iter().try_for_each(|key| self.release(key, deadline))?;
-        Ok(self.registry.add(id, members.as_slice().into(), Owner::Id))
+        Ok(Definition { id, known: None, replaced })
     }
 
     /// Defines those communicators of a plan that are not defined, and returns the ids of all. A held communicator with the
@@ -278,7 +298,8 @@ impl Cluster {
             }
         }
         let keys: Vec<u64> = groups.into_iter().map(|members| self.registry.add(id, members, owner)).collect();
-        self.ensure_or_release(&keys, Ok(()), deadline)?;
+        let defined = keys.iter().try_for_each(|key| self.ensure(*key, deadline));
+        self.agree_or_release(&keys, defined, deadline)?;
         Ok(keys.into_iter().filter_map(|key| self.registry.handle(key)).collect())
     }
 
@@ -360,12 +381,11 @@ impl Cluster {
         self.held(members).map(drop)
     }
 
-    /// Defines communicators that were `added`; if a rank could not, or a card refuses one, none of them stays.
-    fn ensure_or_release(&mut self, keys: &[u64], added: Result<()>, deadline: Deadline) -> Result<()> {
-        let defined = added.and_then(|()| keys.iter().try_for_each(|key| self.ensure(*key, deadline)));
+    /// Agrees on whether communicators were `defined`; if one was not, none of the `new` ones stays.
+    fn agree_or_release(&mut self, new: &[u64], defined: Result<()>, deadline: Deadline) -> Result<()> {
         let defined = self.agree_until(defined, deadline);
         if defined.is_err() {
-            for key in keys {
+            for key in new {
                 if let Err(error) = self.release(*key, deadline) {
                     log::warn!("a communicator that could not be made is not freed on all cards: {error}");
                 }

@@ -161,10 +161,16 @@ impl Cluster {
     /// [`Card::abort`](crate::Card::abort). Collective.
     ///
     /// # Errors
-    /// The first card's that could not be aborted: it takes nothing more before it is reset. [`Error::Peers`], after which the cards
-    /// stay stopped.
+    /// [`Error::BadArgument`] if there is no card with an index, and nothing is stopped here. The first card's that could not be
+    /// aborted: it takes nothing more before it is reset. [`Error::Peer`] and [`Error::Peers`], after which the cards stay stopped.
     pub fn abort(&mut self, indices: impl IntoIterator<Item = usize>) -> Result<()> {
         let indices: Vec<usize> = indices.into_iter().collect();
+        if let Some(index) = indices.iter().find(|index| **index >= self.cards.len()) {
+            let error = Error::argument("card index", index, format!("less than {}", self.cards.len()));
+            // The other ranks wait for which cards are stuck here.
+            let deadline = Deadline::after(Duration::ZERO);
+            return self.exchange(Err::<Vec<u32>, _>(error), Vec::clone, deadline).map(drop);
+        }
         let outcome = match self.is_alone() {
             true => {
                 let (stopped, outcome) = ranks::stop(&mut self.cards, indices.into_iter());

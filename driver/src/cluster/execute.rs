@@ -38,8 +38,9 @@ impl Cluster {
     /// [`Error::Failed`] for the lowest rank that failed, with the index in its program (0 for the barriers before it);
     /// [`Error::Timeout`] for the rank that the others wait for. After either, all cards of the set were aborted and the
     /// destinations of the programs are undefined. Those of [`contexts`](Cluster::contexts), and [`Error::BadArgument`] if a node is
-    /// not among the cards, or there is not one program for each. If a card of the set does not run, [`Error::Removed`] or
-    /// [`Error::NotRunning`], and nothing was launched.
+    /// not among the cards, or there is not one program for each. [`Error::Mismatch`] if the cards' eager limits differ; if a card of
+    /// the set does not run, [`Error::Removed`] or [`Error::NotRunning`]: then nothing was launched. [`Error::Full`] if only tokens that
+    /// the caller keeps fill the queue of a card; the cards may be aborted then.
     pub fn execute(&mut self, set: &ProgramSet, execution: &Execution) -> Result<Report> {
         let (group, delays, begin) = (&set.nodes, &execution.start_delay_cycles, self.moment());
         let deadline = Deadline::after(execution.timeout);
@@ -291,7 +292,7 @@ impl<'p> RepeatedRun<'p> {
     fn fill(&mut self, card: &mut Card, counted: &Repetitions) -> Result<bool> {
         let (before, end) = (self.next, counted.end());
         let limit = (end.min(self.repeat) * self.period()).saturating_add(self.prologue.len() as u64).min(self.total);
-        while self.next < limit && card.queue_mut().has_room() {
+        while self.next < limit && ranks::may_push(card.queue_mut(), &self.tokens) {
             let bound = Bound::covered_by(self.instruction(self.next), self.buffers);
             self.tokens.push_back(card.queue_mut().push(bound)?);
             self.next += 1;

@@ -85,7 +85,8 @@ impl Drop for Cluster {
 const UNDEFINED: &str = "destinations are undefined";
 
 impl Cluster {
-    /// Opens all `functions` and makes sure that they belong together. They may be given in any order.
+    /// Opens all `functions`, in any order, and compares the nodes and capabilities that the cards report. Cards of two fabrics
+    /// that report the same capabilities are not told apart; [`join`](Cluster::join) does that.
     ///
     /// # Errors
     /// Those of [`Card::open`]; [`Error::Mismatch`] if two cards say they are the same node, or differ in what they can
@@ -174,7 +175,9 @@ impl Cluster {
         self.cards[0].capabilities()
     }
 
-    /// Sets the largest piece sent eagerly, on all cards.
+    /// Sets the largest piece sent eagerly, on all cards. A [reset](Card::reset) card has its own limit again: it runs no programs
+    /// with others before its limit is that of the cluster's first card ([`Error::Mismatch`]). A [prepared](Cluster::prepare) schedule
+    /// is launched with the limit for which it was verified only.
     ///
     /// # Errors
     /// As [`Card::set_eager_limit`].
@@ -250,7 +253,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::BadArgument`] if a node is no member. For the first card that does not run, [`Error::Removed`],
-    /// [`Error::BadCompletion`] or [`Error::NotRunning`].
+    /// [`Error::BadCompletion`] or [`Error::NotRunning`]. [`Error::Mismatch`] for the first whose eager limit is not the cluster's.
     pub(crate) fn running(&self, nodes: &[u32]) -> Result<Vec<(usize, usize)>> {
         let held = self.held(nodes)?;
         for (_, index) in &held {
@@ -259,7 +262,15 @@ impl Cluster {
                 return Err(queue.refusal());
             }
         }
-        Ok(held)
+        // Programs are verified for that of the first card.
+        let limit = self.capabilities().eager_limit;
+        match held.iter().map(|(_, index)| &self.cards[*index]).find(|card| card.eager_limit() != limit) {
+            None => Ok(held),
+            Some(other) => {
+                let what = format!("their eager limits are {limit} and {} bytes; set one for all", other.eager_limit());
+                Err(Error::Mismatch { node: self.cards[0].node(), other: other.node(), what })
+            }
+        }
     }
 
     /// Places in `nodes` and indices of the cards held here.

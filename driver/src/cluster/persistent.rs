@@ -234,15 +234,16 @@ impl Cluster {
     /// yet. [`Schedule::of`] makes a schedule of a plan, and `Schedule::from` one of a program set.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the verifier; [`Error::BadArgument`] if a node is not among the cards, a program is longer than
-    /// a card can store, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
+    /// [`Error::Refused`] by the verifier, which knows what a card can store; [`Error::BadArgument`] if a node is not among the
+    /// cards, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
     /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
     pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
         let Schedule { set, .. } = schedule;
         let (group, arguments) = (&set.nodes, vec![schedule.arguments(); schedule.set.programs.len()]);
-        let storable = check_storable(set, &arguments, self.capabilities());
+        let verified = check_count(set.programs.len(), group)
+            .and_then(|()| Ok(verify_resident(set, &arguments, self.capabilities())?));
         let deadline = self.deadline();
-        let held = storable.and_then(|()| self.running(group));
+        let held = verified.and_then(|()| self.running(group));
         let held = self.compare_until(held, || vec![("program digest".to_owned(), digest(set))], deadline)?;
         let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
         let contexts = self
@@ -316,7 +317,8 @@ impl Cluster {
     /// # Errors
     /// [`Error::Refused`] if `prepared` needs its cards for itself and something is in flight there, or a launch in flight needs them
     /// for itself; [`Error::Stale`] if a card was reset or the slot stored anew since, or `prepared` is another cluster's;
-    /// [`Error::Full`] if a ring is; [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`] if a queue does
+    /// [`Error::BadArgument`] if the eager limit of a card is not that for which `prepared` was verified; [`Error::Full`] if a ring
+    /// is; [`Error::Removed`], [`Error::BadCompletion`] or [`Error::NotRunning`] if a queue does
     /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
@@ -343,11 +345,15 @@ impl Cluster {
         if prepared.alone.is_none() {
             self.check_unclaimed(&prepared.schedule.set.nodes)?;
         }
+        let eager_limit = prepared.capabilities.eager_limit;
         let cards = self.all_mut();
         for rank in &prepared.ranks {
             let Some(card) = cards.get_mut(rank.card).filter(|card| card.has(&rank.resident)) else {
                 return Err(STALE);
             };
+            if card.eager_limit() != eager_limit {
+                return Err(verified_for(eager_limit, card));
+            }
             let queue = card.queue_mut();
             if !queue.may_push()? {
                 let instruction = rank.instruction(prepared.schedule.arguments());
@@ -486,8 +492,10 @@ impl Cluster {
     /// Writes bytes `offset` and on of a buffer of rank `rank`.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if there is no such rank or buffer, or it is smaller; else those of [`Card::write_memory`].
+    /// [`Error::Stale`] if `prepared` is of another cluster; [`Error::BadArgument`] if there is no such rank or buffer, or it is
+    /// smaller; else those of [`Card::write_memory`].
     pub fn write_buffer(&mut self, prepared: &Prepared, rank: u32, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_own(prepared)?;
         let (node, pieces) = prepared.find(rank, name)?;
         self.write_range(node, &pieces, "buffer", offset, data)
     }
@@ -504,6 +512,7 @@ impl Cluster {
         offset: u64,
         data: &mut [u8],
     ) -> Result<()> {
+        self.check_own(prepared)?;
         let (node, pieces) = prepared.find(rank, name)?;
         self.read_range(node, &pieces, "buffer", offset, data)
     }
@@ -533,24 +542,11 @@ impl Prepared {
     }
 }
 
-/// Refuses programs that cards cannot store, or that cannot run together.
-fn check_storable(set: &ProgramSet, arguments: &[[u64; ARGUMENTS]], capabilities: &Capabilities) -> Result<()> {
-    check_count(set.programs.len(), &set.nodes)?;
-    let limit = capabilities.resident_words;
-    for (rank, program) in set.programs.iter().enumerate() {
-        let length = program.instructions.len();
-        if length > limit as usize {
-            let value = format!("{length} instructions of rank {rank}");
-            let expected = format!("a resident program has at most {limit}; divide the graph");
-            return Err(Error::argument("schedule", value, expected));
-        }
-        if !program.tables.is_empty() {
-            let expected = "no tables: other programs overwrite the tables of a card";
-            return Err(Error::argument("schedule", format!("tables of rank {rank}"), expected));
-        }
-    }
-    verify_resident(set, arguments, capabilities)?;
-    Ok(())
+/// The error of a launch on a card with another eager limit: pieces that the verifier took for eager ones may wait for each other.
+#[cold]
+fn verified_for(eager_limit: u64, card: &Card) -> Error {
+    let value = format!("{} bytes on node {}", card.eager_limit(), card.node());
+    Error::argument("eager limit", value, format!("{eager_limit} bytes, for which the schedule was prepared"))
 }
 
 /// Stores a launch in the ring of each card, and rings it. The queues run and have room.

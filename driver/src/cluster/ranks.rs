@@ -112,6 +112,12 @@ pub(crate) fn collect(
     Ok(())
 }
 
+/// Whether the next instruction of a rank with these `tokens` is to be pushed: if there is room; and if only tokens that the caller keeps
+/// fill the queue, because then none comes by waiting, and the push fails with [`Error::Full`].
+pub(crate) fn may_push(queue: &mut QueuePair, tokens: &VecDeque<Token>) -> bool {
+    queue.has_room() || (tokens.is_empty() && queue.in_flight() == 0)
+}
+
 /// Returns the failure of instruction `index` of a rank on `node`, if it is one.
 pub(crate) fn failure(
     (rank, node): (u32, u32),
@@ -138,11 +144,18 @@ pub(crate) fn first_failure<R>(ranks: &[R], failure: impl Fn(&R, bool) -> Option
 /// indices of those that have stopped.
 ///
 /// # Errors
-/// The first card's that could not be stopped: it takes nothing more before it is reset.
+/// The first card's that could not be stopped, or whose reset has failed before: it takes nothing more before it is reset.
 pub(crate) fn stop(cards: &mut [Card], indices: impl Iterator<Item = usize>) -> (Vec<usize>, Result<()>) {
-    let told: Vec<_> = indices.map(|index| (index, cards[index].queue().request_stop())).collect();
-    let deadline = Deadline::after(STOP);
     let mut outcome = Ok(());
+    let mut told = Vec::new();
+    for index in indices {
+        let queue = cards[index].queue();
+        match queue.needs_reset() {
+            true => outcome = outcome.and(Err(queue.refusal())),
+            false => told.push((index, queue.request_stop())),
+        }
+    }
+    let deadline = Deadline::after(STOP);
     let mut stopped = Vec::with_capacity(told.len());
     for (index, told) in told {
         match cards[index].queue_mut().await_stop(told, deadline) {

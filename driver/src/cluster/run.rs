@@ -26,7 +26,8 @@ pub struct Outcome {
     /// are fewer than instructions.
     pub completions: Vec<Vec<Completion>>,
     /// [`Error::Failed`] for the lowest rank that failed, an aborted instruction only if no other failed;
-    /// [`Error::Timeout`] for the rank that the others wait for; or the error of a card or a bus.
+    /// [`Error::Timeout`] for the rank that the others wait for; [`Error::Full`] if only tokens that the caller keeps fill the queue of
+    /// a card; or the error of a card or a bus.
     pub result: Result<()>,
 }
 
@@ -59,9 +60,9 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if there is not one program for each rank, or a node is not among the cards; the error that
-    /// the state of a card stands for if a card of the group does not run. Then nothing was launched. What fails later is in
-    /// [`Outcome::result`].
+    /// [`Error::BadArgument`] if there is not one program for each rank, or a node is not among the cards; [`Error::Mismatch`] if the
+    /// cards' eager limits differ; the error that the state of a card stands for if a card of the group does not run. Then nothing was
+    /// launched. What fails later is in [`Outcome::result`].
     pub fn run(&mut self, group: &[u32], programs: &[Vec<Bound>], timeout: Duration) -> Result<Outcome> {
         let (deadline, begin) = (Deadline::after(timeout), self.moment());
         let held = check_count(programs.len(), group);
@@ -174,7 +175,10 @@ impl<'p> ProgramRun<'p> {
     /// Stores as many instructions as fit into the ring. Returns whether there was any.
     fn fill(&mut self, card: &mut Card) -> Result<bool> {
         let before = self.next;
-        while let Some(bound) = self.program.get(self.next).filter(|_| card.queue_mut().has_room()) {
+        while let Some(bound) = self.program.get(self.next) {
+            if !ranks::may_push(card.queue_mut(), &self.tokens) {
+                break;
+            }
             self.tokens.push_back(card.queue_mut().push(bound)?);
             self.next += 1;
         }

@@ -18,6 +18,7 @@ use crate::cluster::agreement::malformed;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
+use crate::ledger::token::Token;
 use crate::queue::check;
 
 /// Time limit for windows to close after a run. A card that runs closes them in microseconds; one that has stopped must not hold
@@ -185,9 +186,16 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<()> {
         let nodes: Arc<[u32]> = nodes.into();
-        let mut tokens = Vec::with_capacity(opening.len());
+        let mut tokens: Vec<(usize, Token)> = Vec::with_capacity(opening.len());
         for (index, window, open) in opening {
             let card = self.card_mut(*index);
+            if !card.queue_mut().has_room() {
+                // The tokens kept here may be what fills the queue.
+                card.queue_mut().ring()?;
+                for (_, token) in tokens.extract_if(.., |(of, _)| of == index) {
+                    card.wait_done(&token, deadline)?;
+                }
+            }
             tokens.push((*index, card.queue_mut().push_when_room(*open, deadline)?));
             let (pin, nodes) = (Arc::downgrade(pin), Arc::clone(&nodes));
             card.windows.push(OpenWindow { window: *window, pin, nodes });

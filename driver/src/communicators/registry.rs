@@ -30,8 +30,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Whether a plan uses it for longer than one execution.
+    pub(crate) fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.pin) > 1
+    }
+
     pub(crate) fn makes_room(&self) -> bool {
-        self.owner == Owner::Plan && Arc::strong_count(&self.pin) == 1
+        self.owner == Owner::Plan && !self.is_pinned()
     }
 }
 

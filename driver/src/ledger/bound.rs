@@ -43,7 +43,8 @@ impl Bound {
     pub fn covered_by(instruction: &Instruction, buffers: &[Arc<DmaBuffer>]) -> Self {
         let mut bound = Bound::from(instruction);
         for (address, bytes) in host_operands(instruction).filter_map(|operand| range(instruction, operand)) {
-            if let Some(buffer) = buffers.iter().find(|buffer| covers(buffer, address, bytes)) {
+            // Buffers of several domains may have one address.
+            for buffer in buffers.iter().filter(|buffer| covers(buffer, address, bytes)) {
                 bound.held.add(Arc::clone(buffer));
             }
         }
@@ -88,17 +89,14 @@ impl Bound {
     pub(crate) fn check(&self, domain: &Domain) -> Result<(), Unowned> {
         self.check_operands(domain)?;
         if self.instruction.operation == Operation::Store && !self.is_unowned {
-            return self.check_stored();
+            return self.check_stored(domain);
         }
         Ok(())
     }
 
     /// Makes sure that the buffers cover the operands in host memory.
     pub(crate) fn check_operands(&self, domain: &Domain) -> Result<(), Unowned> {
-        let is_held = |(address, bytes): (u64, u64)| {
-            let covers = |buffer: &Arc<DmaBuffer>| buffer.domain().is_same(domain) && covers(buffer, address, bytes);
-            bytes == 0 || self.buffers().iter().any(covers)
-        };
+        let is_held = |(address, bytes): (u64, u64)| bytes == 0 || self.covering(domain, address, bytes).is_some();
         let is_unbound = |operand: &&Operand| !range(&self.instruction, operand).is_some_and(is_held);
         match host_operands(&self.instruction).find(is_unbound) {
             Some(operand) if !self.is_unowned => Err(unbound(&self.instruction, operand)),
@@ -106,12 +104,15 @@ impl Bound {
         }
     }
 
+    /// The bound buffer of `domain` that covers this memory.
+    fn covering(&self, domain: &Domain, address: u64, bytes: u64) -> Option<&Arc<DmaBuffer>> {
+        self.buffers().iter().find(|buffer| buffer.domain().is_same(domain) && covers(buffer, address, bytes))
+    }
+
     /// Refuses a program that names host memory, because nothing would keep that memory as long as the program is on the card.
-    fn check_stored(&self) -> Result<(), Unowned> {
+    fn check_stored(&self, domain: &Domain) -> Result<(), Unowned> {
         let (address, words) = (self.instruction.source.address, self.instruction.bytes / instruction::BYTES as u64);
-        let Some(buffer) = self.buffers().iter().find(|buffer| covers(buffer, address, self.instruction.bytes)) else {
-            return Ok(());
-        };
+        let Some(buffer) = self.covering(domain, address, self.instruction.bytes) else { return Ok(()) };
         let mut word = [0; instruction::BYTES];
         for index in 0..words as usize {
             let at = (address - buffer.iova().0) as usize + index * instruction::BYTES;

@@ -482,6 +482,58 @@ fn the_eager_limit_is_set_on_all_cards() {
     assert!(matches!(cluster.set_eager_limit(65537).unwrap_err(), Error::BadArgument { .. }));
 }
 
+#[test]
+fn cards_whose_eager_limits_differ_run_nothing_together() {
+    let (fakes, mut cluster) = open(3, 64);
+    let plan = barrier(&cluster, &[0, 1, 2]);
+    cluster.set_eager_limit(0).unwrap();
+    // The card's own limit, which a reset restores.
+    fakes[1].set(BLOCK + 0x10c, 16384);
+    cluster.card_mut(1).reset().unwrap();
+    for error in [
+        cluster.execute(&plan.set, &Execution::default()).map(drop).unwrap_err(),
+        cluster.prepare(&Schedule::of(&plan)).map(drop).unwrap_err(),
+        cluster.run(&[0, 1], &[Vec::new(), Vec::new()], Duration::from_secs(60)).map(drop).unwrap_err(),
+    ] {
+        let is_told = matches!(&error, Error::Mismatch { node: 0, other: 1, what } if what.contains("0 and 16384"));
+        assert!(is_told, "{error}");
+    }
+    assert!(fakes.iter().all(|fake| fake.state().ran.is_empty()));
+    // The others do without it.
+    let nops = vec![vec![Instruction::nop().into()]; 2];
+    cluster.run(&[0, 2], &nops, Duration::from_secs(60)).unwrap().result.unwrap();
+    cluster.set_eager_limit(0).unwrap();
+    cluster.execute(&plan.set, &Execution::default()).unwrap();
+}
+
+#[test]
+fn an_abort_of_a_card_that_is_not_there_stops_none() {
+    let (fakes, mut cluster) = open(2, 64);
+    for indices in [vec![99], vec![0, 2]] {
+        let error = cluster.abort(indices).unwrap_err();
+        assert!(matches!(error, Error::BadArgument { what: "card index", .. }), "{error}");
+    }
+    assert!(fakes.iter().all(|fake| fake.state().aborted_at.is_none()));
+}
+
+#[test]
+fn an_abort_leaves_a_card_whose_reset_has_failed_as_it_is() {
+    let (fakes, mut cluster) = open(2, 64);
+    // Another node answers.
+    fakes[1].set(BLOCK + 0x34, 0);
+    cluster.card_mut(1).reset().unwrap_err();
+    for _ in 0..2 {
+        let error = cluster.abort([1, 0]).unwrap_err();
+        let is_told = matches!(&error, Error::NotRunning { state: State::Poisoned, why, .. } if why.contains("reset"));
+        assert!(is_told, "{error}");
+        assert_eq!([0, 1].map(|card| cluster.cards()[card].state()), [State::Running, State::Poisoned]);
+    }
+    assert!(fakes[1].state().aborted_at.is_none());
+    fakes[1].set(BLOCK + 0x34, 1);
+    cluster.card_mut(1).reset().unwrap();
+    cluster.abort([1, 0]).unwrap();
+}
+
 /// The barrier that the cards of a timeout did not pass, as callers tell of it who push themselves.
 #[test]
 fn who_waits_for_nobody_is_blamed_before_who_is_waited_for_most() {

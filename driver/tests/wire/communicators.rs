@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cmdseq::graph::Schedule;
 use cmdseq::{Operation, Status, plan};
 use fpga_driver::{Cluster, Error, Execution};
 
@@ -231,4 +232,73 @@ fn what_a_program_has_freed_is_defined_again_for_the_next() {
     for node in [0, 2] {
         assert_eq!(ran(&fakes[node])[..2], [FREE, GROUP], "node {node}");
     }
+}
+
+fn named(id: u16, members: &[u32]) -> plan::Communicator {
+    plan::Communicator { id, members: members.to_vec() }
+}
+
+fn barrier(cluster: &Cluster, group: &[u32]) -> plan::Plan {
+    plan::plan(&plan::Request::new(plan::Collective::Barrier, group.to_vec(), 0), cluster.capabilities()).unwrap()
+}
+
+#[test]
+fn a_definition_does_not_replace_what_a_stored_plan_uses() {
+    let (fakes, mut cluster) = open(3);
+    cluster.define(&named(12, &[1, 0, 2])).unwrap();
+    let prepared = cluster.prepare(&Schedule::of(&barrier(&cluster, &[1, 0, 2]))).unwrap();
+    fakes.iter().for_each(|fake| fake.state().ran.clear());
+    // In another order, on some of its cards, and by a later generation of its entry.
+    for other in [named(12, &[2, 0, 1]), named(12, &[0]), named(44, &[1, 0, 2])] {
+        let error = cluster.define(&other).unwrap_err();
+        let is_refused = matches!(&error, Error::BadArgument { expected, .. } if expected.contains("stored plan"));
+        assert!(is_refused, "{other:?}: {error}");
+    }
+    cluster.define(&named(12, &[1, 0, 2])).unwrap();
+    assert!(fakes.iter().all(|fake| ran(fake).is_empty()));
+    drop(prepared);
+    cluster.define(&named(12, &[2, 0, 1])).unwrap();
+    assert!(fakes.iter().all(|fake| ran(fake) == [FREE, GROUP]));
+}
+
+#[test]
+fn what_a_plan_has_left_makes_no_room_once_it_is_defined() {
+    let (_fakes, mut cluster) = open(2);
+    cluster.execute(&barrier(&cluster, &[1, 0]).set, &Execution::default()).unwrap();
+    cluster.define(&named(1, &[1, 0])).unwrap();
+    let world = cluster.world();
+    let others: Vec<_> = (2..16).map(|_| cluster.duplicate(&world).unwrap().id()).collect();
+    assert!(others.iter().all(|id| id % 32 != 1), "{others:?}");
+    let error = cluster.duplicate(&world).unwrap_err();
+    assert!(matches!(error, Error::TableFull { .. }), "{error}");
+    // Once it is replaced, its id is not given again.
+    cluster.define(&named(33, &[1])).unwrap();
+    assert_eq!(cluster.create(&world, &[0]).unwrap().id(), 33);
+}
+
+#[test]
+fn what_a_handle_holds_is_not_defined() {
+    let (fakes, mut cluster) = open(2);
+    let world = cluster.world();
+    let held = cluster.create(&world, &[0, 1]).unwrap();
+    let error = cluster.define(&named(held.id(), &[0, 1])).unwrap_err();
+    assert!(matches!(error, Error::BadArgument { what: "communicator", .. }), "{error}");
+    cluster.restore(&held).unwrap();
+    cluster.free(&held).unwrap();
+    cluster.define(&named(held.id(), &[0, 1])).unwrap();
+    assert!(fakes.iter().all(|fake| ran(fake) == [GROUP, FREE, GROUP]));
+}
+
+#[test]
+fn a_definition_that_fails_frees_nothing_that_was_there() {
+    let (fakes, mut cluster) = open(2);
+    let one = named(1, &[0, 1]);
+    cluster.define(&one).unwrap();
+    cluster.card_mut(1).reset().unwrap();
+    fakes[1].plant(0, Reply::Code(5, 0));
+    let error = cluster.define(&one).unwrap_err();
+    assert!(matches!(error, Error::Failed { node: 1, status: Status::BadCommunicator, .. }), "{error}");
+    fakes[1].state().script.clear();
+    cluster.define(&one).unwrap();
+    assert_eq!([0, 1].map(|node| ran(&fakes[node])), [vec![GROUP], vec![GROUP; 3]]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::Operation;
-use cmdseq::graph::Schedule;
+use cmdseq::graph::{Buffer, Placed, Schedule};
 use cmdseq::plan::{Collective, Request, plan};
 use fpga_driver::{Cluster, Error, Prepared, State};
 
@@ -135,8 +135,29 @@ fn programs_as_long_as_a_card_can_store_are_prepared() {
         }
         match cluster.prepare(&schedule) {
             Ok(_) => assert!(fits, "{length} instructions"),
-            Err(Error::BadArgument { what: "schedule", .. }) => assert!(!fits, "{length} instructions"),
+            Err(Error::Refused(_)) => assert!(!fits, "{length} instructions"),
             Err(error) => panic!("{length} instructions: {error}"),
         }
     }
+}
+
+#[test]
+fn the_buffers_of_another_cluster_are_not_touched() {
+    let (_fakes, mut cluster, _) = open();
+    let (fakes, mut other, _) = open();
+    let plan = plan(&Request::new(Collective::Barrier, vec![0, 1], 0), cluster.capabilities()).unwrap();
+    let mut schedule = Schedule::of(&plan);
+    schedule.buffers.push(Placed { buffer: Buffer::new("a", 64), address: 4096, argument: None });
+    let prepared = cluster.prepare(&schedule).unwrap();
+    cluster.write_buffer(&prepared, 0, "a", 0, &[7; 64]).unwrap();
+    let mut found = [0; 64];
+    cluster.read_buffer(&prepared, 0, "a", 0, &mut found).unwrap();
+    assert_eq!(found, [7; 64]);
+    for error in [
+        other.write_buffer(&prepared, 0, "a", 0, &[9; 64]).unwrap_err(),
+        other.read_buffer(&prepared, 0, "a", 0, &mut found).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Stale { .. }), "{error}");
+    }
+    assert_eq!((found, fakes[0].state().memory[4096]), ([7; 64], 0));
 }

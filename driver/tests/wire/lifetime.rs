@@ -1,6 +1,5 @@
 //! Host memory stays as long as a card may write to it, and a queue that cannot be believed takes nothing.
 
-use std::slice;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -66,6 +65,7 @@ fn host_memory_that_nobody_holds_is_refused() {
     // The same address of another domain.
     let others: Vec<_> = (0..8).map(|_| domain.allocate(4096, 4096).unwrap()).collect();
     let elsewhere = others.into_iter().find(|one| one.iova().0 == iova).unwrap();
+    let both = [elsewhere.clone(), buffer.clone()];
     let (here, last) = (Operand::card(0), Operand::host(iova + 4096 - 64));
     for instruction in [
         Instruction::copy(here, Operand::host(iova), 4096),
@@ -84,7 +84,7 @@ fn host_memory_that_nobody_holds_is_refused() {
         refused(instruction.into());
         refused(Bound::from(instruction).holding(elsewhere.clone()));
         card.queue_mut().push(Bound::from(instruction).holding(buffer.clone())).unwrap().abandon();
-        card.queue_mut().push(Bound::covered_by(&instruction, slice::from_ref(&buffer))).unwrap().abandon();
+        card.queue_mut().push(Bound::covered_by(&instruction, &both)).unwrap().abandon();
     }
     let mut outcome = |instruction: Instruction| {
         card.queue_mut().push(Bound::from(instruction).holding(buffer.clone())).map(fpga_driver::Token::abandon)
@@ -143,6 +143,14 @@ fn what_a_resident_program_names_stays_as_long_as_the_program() {
     words.write_word64(0, &named.encode()).unwrap();
     let store = Bound::from(Instruction::store(1, words.iova().0, 1)).holding(words.clone());
     let error = card.queue_mut().push(store.clone()).unwrap_err();
+    assert!(matches!(error, Error::HostMemoryUnbound { operation: Operation::Copy, .. }), "{error}");
+    // Nor does a buffer of another domain hide it, which has another program at the same address.
+    let domain = Domain::in_process();
+    let others: Vec<_> = (0..64).map(|_| domain.allocate(4096, 4096).unwrap()).collect();
+    let elsewhere = others.into_iter().find(|one| one.iova() == words.iova()).unwrap();
+    elsewhere.write_word64(0, &Instruction::nop().encode()).unwrap();
+    let hidden = Bound::from(*store.instruction()).holding(elsewhere).holding(words.clone());
+    let error = card.queue_mut().push(hidden).unwrap_err();
     assert!(matches!(error, Error::HostMemoryUnbound { operation: Operation::Copy, .. }), "{error}");
     words.write_word64(0, &Instruction::nop().encode()).unwrap();
     card.run([store], SECOND).unwrap();

@@ -133,3 +133,32 @@ fn a_copy_that_hangs_keeps_its_memory_and_is_bounded() {
     card.read_memory(0, &mut data).unwrap();
     card.run([Instruction::nop()], Duration::from_secs(1)).unwrap();
 }
+
+#[test]
+fn data_goes_through_what_kept_tokens_leave_of_the_queue() {
+    let fake = Fake::new(4);
+    let mut card = fake.open().unwrap();
+    let mut tokens = Vec::new();
+    let data = pattern((1 << 20) + 100, 3);
+    let mut back = vec![0; data.len()];
+    for kept in [7, 8] {
+        while tokens.len() < kept {
+            let token = card.queue_mut().submit(Instruction::nop()).unwrap();
+            card.wait(&token, Duration::from_secs(60)).unwrap();
+            tokens.push(token);
+        }
+        if kept == 7 {
+            card.write_memory(7, &data).unwrap();
+            card.read_memory(7, &mut back).unwrap();
+            assert!(back == data && fake.state().memory[7..7 + data.len()] == data[..]);
+        } else {
+            let before = fake.state().memory.clone();
+            for error in [card.write_memory(64, &data).unwrap_err(), card.read_memory(64, &mut back).unwrap_err()] {
+                assert!(matches!(error, Error::Full { in_flight: 0, depth: 4, .. }), "{error}");
+            }
+            assert!(fake.state().memory == before);
+        }
+    }
+    drop(tokens);
+    card.write_memory(64, &data).unwrap();
+}

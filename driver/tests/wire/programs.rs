@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::plan::ProgramSet;
-use cmdseq::{Instruction, Operand, Operation, Status};
-use fpga_driver::{Bound, Cluster, Error, State};
+use cmdseq::{Instruction, Operand, Operation, Status, Table, Tables};
+use fpga_driver::{Bound, Cluster, Error, Execution, State};
 use fpga_fake::{BLOCK, Fake, Reply};
 
-use crate::cards::open_all;
+use crate::cards::{Open as _, open_all};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -119,4 +119,51 @@ fn nothing_is_launched_for_a_wrong_group_or_on_a_card_that_does_not_run() {
     let error = cluster.run(&[0, 1], &[nops(1), nops(1)], SECOND).unwrap_err();
     assert!(matches!(error, Error::Removed { .. }), "{error}");
     assert!(fakes[0].state().ran.is_empty());
+}
+
+#[test]
+fn tables_are_loaded_through_one_free_place() {
+    let fake = Fake::node(1, 4, 4);
+    let mut card = fake.open().unwrap();
+    fake.set(BLOCK + 0xb8, 4);
+    card.reset().unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..7 {
+        kept.push(card.queue_mut().submit(Instruction::nop()).unwrap());
+        card.wait(&kept[kept.len() - 1], SECOND).unwrap();
+    }
+    let tables: Tables = (0..4).map(|slot| (slot, Table::packed([64, 64], 1))).collect();
+    card.load_tables(&tables).unwrap();
+    assert_eq!(kept.len(), 7);
+}
+
+#[test]
+fn a_queue_that_kept_tokens_fill_is_full_at_once() {
+    const LONG: Duration = Duration::from_secs(60);
+    let (_fakes, mut cluster) = open(4);
+    let set = ProgramSet::new([0, 1], [vec![Instruction::nop()], vec![Instruction::nop()]]);
+    let mut tokens = Vec::new();
+    let queue = cluster.card_mut(1).queue_mut();
+    // The completions of the last four are not taken yet.
+    for count in 0..8 {
+        let token = queue.submit(Instruction::nop()).unwrap();
+        if count < 4 {
+            queue.wait(&token, LONG).unwrap();
+        }
+        tokens.push(token);
+    }
+    for _ in 0..2 {
+        let ran = cluster.run(&[0, 1], &[nops(1), nops(1)], LONG).unwrap().result;
+        let executed = cluster.execute(&set, &Execution { timeout: LONG, ..Execution::default() }).map(drop);
+        for outcome in [ran, executed] {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, Error::Full { in_flight: 0, depth: 4, .. }), "{error}");
+        }
+    }
+    // One place is enough for a program of any length.
+    tokens.pop();
+    cluster.run(&[0, 1], &[nops(9), nops(9)], LONG).unwrap().result.unwrap();
+    cluster.execute(&set, &Execution::default()).unwrap();
+    let queue = cluster.card_mut(1).queue_mut();
+    assert!(tokens.iter().all(|token| queue.wait(token, LONG).unwrap().status == Status::Done));
 }

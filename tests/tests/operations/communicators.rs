@@ -14,7 +14,7 @@ use fpga_tests::sweep::is_full;
 const SECONDS: Duration = Duration::from_secs(5);
 const NODES: u32 = 8;
 /// Entries of a card's table, of which 0 is the world's.
-const ENTRIES: u16 = 32;
+pub(crate) const ENTRIES: u16 = 32;
 /// Ids of an entry.
 const GENERATIONS: usize = 256;
 
@@ -26,7 +26,7 @@ fn status(cluster: &mut Cluster, node: u32, instruction: impl Submission) -> Sta
 }
 
 /// Has all `members` gather what each has, on communicator `id`, and looks at what comes out at every one of them.
-fn gathers(cluster: &mut Cluster, id: u16, members: &[u32], seed: u64) {
+pub(crate) fn gathers(cluster: &mut Cluster, id: u16, members: &[u32], seed: u64) {
     const HERE: u64 = 0;
     const THERE: u64 = 1 << 20;
     let value = |rank: usize| seed.wrapping_mul(rank as u64 * 2 + 1);

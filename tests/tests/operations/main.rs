@@ -5,6 +5,8 @@ mod alltoall_scan;
 mod calibration;
 mod collectives;
 mod communicators;
+mod definitions;
+mod eager_limits;
 mod groups;
 mod one_sided;
 mod persistent;

@@ -381,8 +381,8 @@ fn a_program_that_is_too_long_is_refused() {
         graph.step(Step::new(Request::new(Collective::Barrier, vec![0, 1], 0)));
     }
     let schedule = graph.schedule(cluster.capabilities()).unwrap();
-    let error = cluster.prepare(&schedule).unwrap_err().to_string();
-    assert!(error.contains(&format!("at most {words}")), "{error}");
+    let Error::Refused(why) = cluster.prepare(&schedule).unwrap_err() else { panic!("not refused") };
+    assert!(why.to_string().contains(&format!("at most {words}")), "{why}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_launch_rings_each_card_once() {
     stdout(&of_cards(&["plan", "gatherv", "--counts", "64,0,64,64", "--save", &vector]));
     let output = run(&of_cards(&["run", &vector, "--persistent"]));
     assert_eq!(output.status.code(), Some(7));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("tables of rank 0"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("needs tables"));
     assert_eq!(run(&["run", &saved, "--repeat", "3"]).status.code(), Some(2), "without --persistent");
 }
 
@@ -342,7 +342,7 @@ fn a_plan_for_stored_programs_has_no_tables() {
     stdout(&plan);
     let refused = run(&stored);
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(7) && error.contains("no tables"), "{error}");
+    assert!(refused.status.code() == Some(7) && error.contains("no resident program has"), "{error}");
     stdout(&[&plan[..], &["--persistent"]].concat());
     stdout(&stored);
     let refused = run(&[&["plan", "allgatherv", "--bytes", "64", "--persistent"][..], &cards].concat());
