@@ -323,7 +323,9 @@ fn about(operation: Operation, status: Status, detail: u16) -> String {
         | Status::BadRank
         | Status::BadWindow => format!(" (node {detail})"),
         Status::BadField => format!(" (byte {detail} of the word)"),
-        Status::OutOfRange if detail == OUT_OF_MEMORY => " (the machine has no memory left for mock cards)".to_owned(),
+        Status::OutOfRange if detail == OUT_OF_MEMORY => {
+            " (the machine has no memory left for mock cards, or `mock serve` none of its --memory)".to_owned()
+        }
         Status::HostReadFault if detail == 0 => " (the bus refused it)".to_owned(),
         Status::HostReadFault if detail == READ_TIMED_OUT => {
             " (not answered before the card's completion timeout)".to_owned()
@@ -357,7 +359,11 @@ mod tests {
             (Status::BadRank, 7, " (node 7)"),
             (Status::BadWindow, 3, " (node 3)"),
             (Status::BadField, 0, " (byte 0 of the word)"),
-            (Status::OutOfRange, OUT_OF_MEMORY, " (the machine has no memory left for mock cards)"),
+            (
+                Status::OutOfRange,
+                OUT_OF_MEMORY,
+                " (the machine has no memory left for mock cards, or `mock serve` none of its --memory)",
+            ),
             (Status::OutOfRange, OUT_OF_MEMORY + 1, " (detail 0x"),
             (Status::HostReadFault, 0, " (the bus refused it)"),
             (Status::HostReadFault, READ_TIMED_OUT, " (not answered"),

@@ -1,7 +1,8 @@
 //! Output files that appear under their names only when complete.
 
-use std::fs::File;
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
@@ -13,7 +14,7 @@ use crate::{input_file, interrupt, left_over};
 pub(crate) struct AtomicFile {
     path: PathBuf,
     writer: BufWriter<File>,
-    /// `None` for a pipe or a device: these are written directly, and never replaced.
+    /// `None` for a pipe, a device or an open descriptor: these are written directly, and never replaced.
     temporary: Option<TempPath>,
 }
 
@@ -31,27 +32,33 @@ pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
 }
 
 impl AtomicFile {
-    /// Creates the temporary file. Call this before the work, to detect an unwritable path early.
+    /// Creates the temporary file, with the owner and the mode of the file that it replaces. Call this before the work, to detect
+    /// an unwritable path early.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         if path.is_dir() {
             return Err(Failure::refused(format!("output {} is a directory: expected a file", path.display())));
         }
-        if path.exists() && !path.is_file() {
-            // A pipe that nobody reads is waited for.
-            let file = interrupt::ending_at_once(|| File::options().write(true).open(path));
-            let file = file.map_err(|error| failed(path, &error))?;
+        input_file::refuse_stdout(path)?;
+        if let Some(file) = open_unreplaced(path)? {
             return Ok(AtomicFile { path: path.into(), writer: BufWriter::new(file), temporary: None });
         }
-        // Write the target of a symbolic link and keep the link.
-        let path = path.canonicalize().unwrap_or_else(|_| path.into());
+        // Links stay.
+        let (path, _) = input_file::followed(path);
         let mut prefix = path.file_name().unwrap_or_default().to_os_string();
         prefix.push(".");
         let folder = input_file::folder(&path);
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).suffix(".part");
-        // The library would create the file with mode 0600; this uses the umask.
-        let temporary = left_over::make(|| builder.make_in(folder, |path| File::create_new(path)));
+        let replaced = path.metadata().ok();
+        let mut options = File::options();
+        // The library would create the file with mode 0600; a new file has the mode of the umask. One that replaces another is
+        // private until it has its owner: whoever opens it before could read what is written later.
+        options.write(true).create_new(true).mode(if replaced.is_some() { 0o600 } else { 0o666 });
+        let temporary = left_over::make(|| builder.make_in(folder, |path| options.open(path)));
         let (file, temporary) = temporary.map_err(|error| failed(&path, &error))?.into_parts();
+        if let Some(replaced) = &replaced {
+            keep_access(&file, replaced).map_err(|error| failed(&path, &error))?;
+        }
         Ok(AtomicFile { path, writer: BufWriter::new(file), temporary: Some(temporary) })
     }
 
@@ -120,6 +127,71 @@ impl Write for AtomicFile {
     }
 }
 
+/// Opens a pipe, a device or an open descriptor, which an output never replaces. Returns `None` for a file, or if there is none yet.
+pub(crate) fn open_unreplaced(path: &Path) -> Result<Option<File>> {
+    let (_, is_descriptor) = input_file::followed(path);
+    if !path.exists() || (!is_descriptor && path.is_file()) {
+        return Ok(None);
+    }
+    // A pipe that nobody reads is waited for. A file that the shell has opened keeps what it holds.
+    let open = || File::options().write(true).append(is_descriptor).open(path);
+    interrupt::ending_at_once(open).map(Some).map_err(|error| failed(path, &error))
+}
+
+/// Gives `file` the owner, the group and the mode of the file that it replaces.
+fn keep_access(file: &File, replaced: &Metadata) -> io::Result<()> {
+    let created = file.metadata()?;
+    // Only root may give a file to another user, and only root or a member of a group to that group.
+    let has_group = created.gid() == replaced.gid() || fchown(file, None, Some(replaced.gid())).is_ok();
+    if created.uid() != replaced.uid() {
+        let _ = fchown(file, Some(replaced.uid()), None);
+    }
+    let mode = replaced.permissions().mode() & 0o777;
+    // Another group may do no more than everybody.
+    let of_group = if has_group { 0o070 } else { (mode & 0o007) << 3 };
+    file.set_permissions(Permissions::from_mode(mode & (0o707 | of_group)))
+}
+
 fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::file(path, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_and_what_they_name_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (link, target) in [("first", "second"), ("second", "file")] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        for data in [b"new", b"old"] {
+            write(&at("first"), data).unwrap();
+            assert_eq!(std::fs::read(at("file")).unwrap(), data);
+        }
+        assert!(at("first").is_symlink() && at("second").is_symlink());
+        std::os::unix::fs::symlink("round", at("round")).unwrap();
+        std::os::unix::fs::symlink("missing/file", at("lost")).unwrap();
+        assert!(write(&at("lost"), b"none").is_err());
+    }
+
+    /// Only root can give it to the owner of the file that it replaces.
+    #[test]
+    fn what_replaces_a_file_is_its_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (owner, group, mode) in [(None, None, 0o751), (Some(1000), Some(1001), 0o640), (Some(1000), None, 0o600)] {
+            std::fs::write(&path, "old").unwrap();
+            if std::os::unix::fs::chown(&path, owner, group).is_err() {
+                continue;
+            }
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let access = || path.metadata().map(|found| (found.uid(), found.gid(), found.mode())).unwrap();
+            let before = access();
+            write(&path, b"new").unwrap();
+            assert_eq!((std::fs::read(&path).unwrap(), access()), (b"new".to_vec(), before));
+        }
+    }
 }

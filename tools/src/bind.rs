@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fpga_driver::board;
 use fpga_driver::dfl::Control;
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{BindError, Bound, Options, Sysfs};
@@ -63,7 +64,14 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
         let outcome = sysfs.reset(address, &options).map_err(|error| failure(&error, "reset", &[address]))?;
         names.push((address.to_string(), outcome));
     } else {
-        for function in Selector::parse(&arguments.card)?.open()?.functions {
+        let functions = Selector::parse(&arguments.card)?.open()?.functions;
+        if arguments.errors {
+            // A board file of another board is refused before anything is reset.
+            for function in &functions {
+                board::of(function).map_err(fpga_driver::Error::from)?;
+            }
+        }
+        for function in functions {
             let outcome = function.reset()?;
             names.push((function.identity().name.clone(), outcome));
             if arguments.errors {

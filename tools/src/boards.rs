@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use cmdseq::text::printable;
 use fpga_driver::board::{self, Board};
 use fpga_hal::Function;
 use schemars::JsonSchema;
@@ -79,15 +80,16 @@ fn in_directory(directory: &Path, may_be_missing: bool) -> Result<Vec<Board>> {
 
 fn parse(path: &Path) -> Result<Board> {
     let (file, _) = input_file::open(path)?;
+    let name = printable(&path.to_string_lossy());
     let mut text = String::new();
     match file.take(Board::BYTES_MAX as u64 + 1).read_to_string(&mut text) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            return Err(Failure::refused(format!("{}: no text in UTF-8", path.display())));
+            return Err(Failure::refused(format!("{name}: no text in UTF-8")));
         }
         Err(error) => return Err(Failure::file(path, &error)),
     }
-    Board::parse(&path.display().to_string(), &text).map_err(|error| Failure::refused(error.to_string()))
+    Board::parse(&name, &text).map_err(|error| Failure::refused(error.to_string()))
 }
 
 /// Returns what the board files say of a function.

@@ -1,6 +1,7 @@
 //! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate`, read by `plan` and `coll`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Read as _;
 use std::path::Path;
@@ -9,7 +10,8 @@ use cmdseq::calibration::{Calibration, Parameter, Unmeasured};
 use cmdseq::capability::{Timing, TimingField};
 use cmdseq::{Capabilities, CostModel};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::exit::{Failure, Result};
 use crate::input_file;
@@ -27,6 +29,7 @@ pub(crate) struct File {
     selector: String,
     kind: String,
     mock: bool,
+    #[serde(deserialize_with = "without_duplicates")]
     fabric: BTreeMap<String, u64>,
     parameters: Vec<Measured>,
     not_measured: Vec<NotMeasured>,
@@ -56,6 +59,30 @@ struct Link {
     from: u32,
     to: u32,
     mbps: u32,
+}
+
+/// Reads a map, and refuses a key that is there twice, as of other objects.
+fn without_duplicates<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<BTreeMap<String, u64>, D::Error> {
+    struct Facts;
+    impl<'de> Visitor<'de> for Facts {
+        type Value = BTreeMap<String, u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of numbers")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> std::result::Result<Self::Value, A::Error> {
+            let mut facts = BTreeMap::new();
+            while let Some((name, value)) = from.next_entry::<String, u64>()? {
+                if facts.contains_key(&name) {
+                    return Err(A::Error::custom(format!("duplicate field `{name}`")));
+                }
+                facts.insert(name, value);
+            }
+            Ok(facts)
+        }
+    }
+    from.deserialize_map(Facts)
 }
 
 impl File {
@@ -228,6 +255,8 @@ mod tests {
             let error = file(change).unwrap_err();
             assert!(error.contains(expected), "{error:?} lacks {expected:?}");
         }
+        let twice = r#"{"schema": "fpgactl.calibration/1", "fabric": {"nodes": 4, "nodes": 4}}"#;
+        assert!(File::parse(twice).unwrap_err().contains("duplicate field `nodes`"));
         assert!(File::parse("").is_err() && File::parse("{}").is_err() && File::parse("[1]").is_err());
     }
 }

@@ -13,6 +13,7 @@ use fpga_select::{Fabric, Kind, Selection, Selector};
 use crate::cli::Cli;
 use crate::exit::{Failure, Result};
 use crate::functions::{self, State};
+use crate::interrupt;
 use crate::known;
 use crate::left_over;
 use crate::sampler::Sampler;
@@ -29,6 +30,20 @@ pub(crate) fn single(selection: &Selection) -> Result<&Function> {
         [function] => Ok(function),
         several => Err(Failure::usage(format!("{} selects {} cards: select one", selection.selector, several.len()))),
     }
+}
+
+/// Takes the only card out of a selection, with its control function, if it has one of its own. Dropping both closes them.
+pub(crate) fn take_single(selection: &mut Selection) -> Result<CardFunctions> {
+    let data = single(selection)?.clone();
+    selection.functions.clear();
+    Ok(CardFunctions { data, control: selection.controls.pop().flatten() })
+}
+
+/// Adds to `failure` what the shell of `card` reports.
+pub(crate) fn with_shell_errors(failure: Failure, card: &Card) -> Failure {
+    let with_one =
+        |failure: Failure, reported| failure.with_help(&format!("the shell of {} reports {reported}", card.name()));
+    card.shell_errors().unwrap_or_default().into_iter().fold(failure, with_one)
 }
 
 /// Opened cards of one fabric.
@@ -135,9 +150,10 @@ impl Cards {
     }
 
     /// Opens cards for a command with time limit `timeout`. The limit also applies to a server that opens its card, but
-    /// is at least a second.
+    /// is at least a second. A signal meanwhile ends the command at once.
     pub(crate) fn open_within(selector: &str, timeout: Duration) -> Result<Self> {
-        Cards::of(Selector::parse(selector)?.open_cards(timeout.max(Duration::from_secs(1)))?)
+        let selector = Selector::parse(selector)?;
+        interrupt::ending_at_once(|| Cards::of(selector.open_cards(timeout.max(Duration::from_secs(1)))?))
     }
 
     /// Takes opened functions into use.
@@ -189,12 +205,7 @@ impl Cards {
             | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
             _ => None,
         };
-        let mut failure = Failure::from(error);
-        for card in self.cluster.cards() {
-            for reported in card.shell_errors().unwrap_or_default() {
-                failure = failure.with_help(&format!("the shell of {} reports {reported}", card.name()));
-            }
-        }
+        let failure = self.cluster.cards().iter().fold(Failure::from(error), with_shell_errors);
         match rank {
             Some(rank) => failure.of_rank(rank as u32),
             None => failure,

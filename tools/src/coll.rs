@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cmdseq::CostModel;
 use cmdseq::plan::{self, Collective, Plan};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Execution, Report, Summary};
@@ -108,7 +109,8 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let outcome = interrupt.of(work.run(&mut cards, &interrupt));
     // Most of all if it has failed.
     let trace = tracing.map(|tracing| tracing.finish(&mut cards));
-    let (report, outputs) = processes::agree(&mut cards, &interrupt, outcome)?;
+    let agreed = processes::agree(&mut cards, &interrupt, outcome);
+    let (report, outputs) = tracing::with_loss(agreed, trace.as_ref())?;
     if cards.cluster.peers().rank() == 0 {
         let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
         if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
@@ -164,6 +166,7 @@ fn terms(arguments: &Coll) -> Vec<(&'static str, String)> {
 /// A collective to run.
 struct Work<'a> {
     plan: Plan,
+    model: CostModel,
     source: Source,
     element: Element,
     execution: Execution,
@@ -192,7 +195,7 @@ impl<'a> Work<'a> {
         if cards.kind == Kind::Mock {
             host_memory::check_mock(&plan)?;
         }
-        Ok(Work { plan, source, element, execution, path })
+        Ok(Work { plan, model, source, element, execution, path })
     }
 
     /// Returns the report, and the paths of the files that all ranks have written.
@@ -326,7 +329,7 @@ fn printed<'a>(
         gbps_per_link: gbps(plan.busiest_link_bytes, arrival_us),
         goodput_gbps: gbps(plan.bytes_per_destination, arrival_us),
         predicted_us: microseconds(plan.predicted.arrival_ps),
-        bound_us: bound_us(plan, cards.capabilities()),
+        bound_us: bound_us(plan, cards.capabilities(), &work.model),
         skew_us: is_barrier.then(skew),
         skew: is_barrier.then(|| Spread::of(&report.skew_summary, us, report.clock_khz)),
         predicted: plan.into(),

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use clap::{Command, CommandFactory as _, ValueHint};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory as _, ValueHint};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
+use crate::schema;
 
 /// What completes in bash. The generated function takes words as readline divides them, also at the colons of selectors, and values of
 /// options for commands. This one gives it the words of the line between blanks, without the values of options.
@@ -44,19 +46,47 @@ _fpgactl_of_line() {
 
 /// Returns the script for `shell`.
 pub(crate) fn script(shell: Shell) -> Vec<u8> {
+    let mut all = Cli::command();
+    all.build();
+    let mut command = offered(&all);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "fpgactl", &mut script);
+    clap_complete::generate(shell, &mut command, "fpgactl", &mut script);
     if shell != Shell::Bash {
         return script;
     }
-    let mut command = Cli::command();
-    command.build();
     let (mut options, mut files) = (BTreeSet::new(), BTreeSet::new());
     collect(&command, "", &mut options, &mut files);
     let alternatives = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join(" | ");
     let function = BASH.replace("OPTIONS", &alternatives(options)).replace("FILES", &alternatives(files));
     let script = String::from_utf8_lossy(&script).replace("complete -F _fpgactl ", "complete -F _fpgactl_of_line ");
     (function.trim_start().to_owned() + "\n" + &script).into_bytes()
+}
+
+/// Returns a command and those below it, without options that have no effect on a command that looks at no machine, which hides
+/// `--cards` from its help. What other commands refuse is offered: most of that depends on their arguments.
+fn offered(command: &Command) -> Command {
+    let is_hidden = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && arg.is_hide_set());
+    let (no_machine, no_json) = (is_hidden("cards"), is_hidden("json"));
+    let reads_counters = matches!(command.get_name(), "top" | "stats" | "metrics");
+    let is_offered = |arg: &&Arg| match arg.get_id().as_str() {
+        "cards" | "board" | "board_dir" | "sysfs_root" => !no_machine,
+        "stats_dir" => !no_machine || reads_counters,
+        "json" => !no_json,
+        _ => true,
+    };
+    let args = command.get_arguments().filter(is_offered).map(|arg| match arg.get_id().as_str() {
+        "name" if command.get_name() == "schema" => {
+            arg.clone().value_parser(PossibleValuesParser::new(schema::names()))
+        }
+        _ => arg.clone().global(false),
+    });
+    let below = command.get_subcommands().map(offered);
+    let about = command.get_about().cloned().unwrap_or_default();
+    // clap takes names of the program's text only.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let offered = Command::new(name).about(about).version(env!("FPGACTL_VERSION")).args(args).subcommands(below);
+    // Those that clap adds are among them.
+    offered.disable_help_flag(true).disable_version_flag(true).disable_help_subcommand(true)
 }
 
 /// Adds the options of a command and those below it that have values, and patterns of commands that are given files.

@@ -38,9 +38,13 @@ fn no_machine(why: &str) -> Rules {
     [no_boards(why), ["cards", "sysfs_root"].map(|id| (id, why.to_owned())).to_vec()].concat()
 }
 
-/// Options of a command that opens no function.
+/// Options of a command that uses no board file.
 fn no_boards(why: &str) -> Rules {
     ["board", "board_dir"].map(|id| (id, why.to_owned())).to_vec()
+}
+
+fn no_function() -> Rules {
+    no_boards("the command opens no function")
 }
 
 /// Whether a command publishes counters of the cards that it opens, or reads published ones.
@@ -75,20 +79,12 @@ fn of_command(cli: &Cli) -> Rules {
     match &cli.command {
         Command::List(_) => {
             let all = cli.cards.iter().map(|_| ("all", "--cards or FPGACTL_CARDS selects the cards".to_owned()));
-            no_boards("the command opens no function").into_iter().chain(all).collect()
+            no_function().into_iter().chain(all).collect()
         }
         Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS selects the function"),
         Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD selects the card"),
-        Command::Bind(_) | Command::Unbind(_) => no_cards("ADDRESS selects the functions"),
-        Command::Reset(arguments) => {
-            let mut rules = no_cards("CARD selects the card");
-            if crate::address::in_selector(&arguments.card).is_none() {
-                rules.push(("force", "it applies to a PCI address, not to a selector".to_owned()));
-            } else if arguments.errors {
-                rules.push(("force", "with --errors the function is opened, which fails if it is in use".to_owned()));
-            }
-            rules
-        }
+        Command::Bind(_) | Command::Unbind(_) => [no_function(), no_cards("ADDRESS selects the functions")].concat(),
+        Command::Reset(arguments) => [no_cards("CARD selects the card"), of_reset(arguments)].concat(),
         Command::Reg(_)
         | Command::Mem { .. }
         | Command::Selftest(_)
@@ -148,6 +144,19 @@ fn of_command(cli: &Cli) -> Rules {
         }
         _ => Rules::new(),
     }
+}
+
+fn of_reset(arguments: &cli::Reset) -> Rules {
+    let mut rules = Rules::new();
+    if !arguments.errors {
+        rules.extend(no_boards("without --errors the command reads no block of the card"));
+    }
+    if crate::address::in_selector(&arguments.card).is_none() {
+        rules.push(("force", "it applies to a PCI address, not to a selector".to_owned()));
+    } else if arguments.errors {
+        rules.push(("force", "with --errors the function is opened, which fails if it is in use".to_owned()));
+    }
+    rules
 }
 
 fn of_traffic(traffic: &cli::Traffic) -> Rules {

@@ -1,7 +1,8 @@
 //! Opens input files, and refuses outputs that would replace an input.
 
 use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, Result};
@@ -22,7 +23,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
 enum Identity {
     /// Device and inode, the same for all links.
     Existing(u64, u64),
-    /// Canonical path of a new file.
+    /// Canonical path of a new file, without links.
     New(PathBuf),
 }
 
@@ -33,8 +34,9 @@ impl Identity {
             Ok(found) if found.is_file() => Some(Identity::Existing(found.dev(), found.ino())),
             Ok(_) => None,
             Err(_) => {
-                let folder = folder(path).canonicalize().ok()?;
-                Some(Identity::New(folder.join(path.file_name()?)))
+                let (target, _) = followed(path);
+                let folder = folder(&target).canonicalize().ok()?;
+                Some(Identity::New(folder.join(target.file_name()?)))
             }
         }
     }
@@ -45,8 +47,40 @@ pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses outputs that are not writable, that would replace an input under any name or link, or that would replace each
-/// other. Call this before any work.
+/// Follows symbolic links to a path that is none, which may not exist yet, or to an open descriptor of a process, as `/dev/stderr`
+/// and `/dev/fd/3` lead to. Also returns whether it is a descriptor.
+pub(crate) fn followed(path: &Path) -> (PathBuf, bool) {
+    let mut path = path.to_owned();
+    // The kernel follows no more links.
+    for _ in 0..40 {
+        let Ok(folder) = folder(&path).canonicalize() else { break };
+        if folder.starts_with("/proc") && folder.ends_with("fd") {
+            return (path, true);
+        }
+        let Ok(target) = path.read_link() else { break };
+        path = folder.join(target);
+    }
+    (path, false)
+}
+
+/// Refuses an output that is stdout.
+pub(crate) fn refuse_stdout(path: &Path) -> Result<()> {
+    if !is_stdout(path) {
+        return Ok(());
+    }
+    let what = format!("output {} is stdout, where the result is printed: expected another file", path.display());
+    Err(Failure::refused(what))
+}
+
+/// Whether `path` names stdout, and that is a file, a pipe or a socket.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    let stdout = || File::from(std::io::stdout().as_fd().try_clone_to_owned()?).metadata();
+    let (Ok(named), Ok(stdout)) = (path.metadata(), stdout()) else { return false };
+    !named.file_type().is_char_device() && (named.dev(), named.ino()) == (stdout.dev(), stdout.ino())
+}
+
+/// Refuses outputs that are not writable, that are stdout, that would replace an input under any name or link, or that would
+/// replace each other. Call this before any work.
 pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], outputs: &[O]) -> Result<()> {
     let inputs: Vec<(&Path, Option<Identity>)> =
         inputs.iter().map(|path| (path.as_ref(), Identity::of(path.as_ref()))).collect();
@@ -60,6 +94,7 @@ pub(crate) fn check_outputs<I: AsRef<Path>, O: AsRef<Path>>(inputs: &[I], output
         if !found.is_dir() {
             return Err(Failure::file(folder(path), &std::io::ErrorKind::NotADirectory.into()));
         }
+        refuse_stdout(path)?;
         let Some(identity) = Identity::of(path) else { continue };
         if let Some((input, _)) = inputs.iter().find(|(_, one)| one.as_ref() == Some(&identity)) {
             let same = if *input == path { String::new() } else { format!(" ({})", input.display()) };
@@ -96,7 +131,14 @@ mod tests {
             assert!(refused.message().contains("is also an input"), "{}", refused.message());
         }
         check_outputs(&inputs, &[at("other"), at("new"), "/dev/null".into(), "/dev/null".into()]).unwrap();
-        for twice in [[at("new"), at("folder").join("../new")], [at("other"), at("other")]] {
+        symlink("new", at("dangling")).unwrap();
+        symlink("dangling", at("folder").join("../again")).unwrap();
+        for twice in [
+            [at("new"), at("folder").join("../new")],
+            [at("other"), at("other")],
+            [at("new"), at("dangling")],
+            [at("again"), at("dangling")],
+        ] {
             assert!(check_outputs(&inputs, &twice).unwrap_err().message().contains("one file"));
         }
         assert_eq!(check_outputs(&inputs, &[at("none/new")]).unwrap_err().exit(), Exit::NoFile);

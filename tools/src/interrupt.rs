@@ -136,7 +136,7 @@ pub(crate) fn is_ready(descriptor: impl AsFd, events: PollFlags, time: Duration)
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     is_requested: Arc<AtomicBool>,
-    /// Whether the command only watches, and writes no destination.
+    /// Whether the command writes no destination.
     is_watching: bool,
 }
 
@@ -158,8 +158,8 @@ impl Interrupt {
         Ok(self)
     }
 
-    /// Installs handlers for a command that only watches, and that puts in order what it has made, in bounded time, or changes
-    /// the terminal: no signal ends the command at once.
+    /// Installs handlers for a command that writes no destination, and that removes or restores what it has changed, in bounded
+    /// time, or changes the terminal: no signal ends the command at once.
     pub(crate) fn listen_until_ended() -> Result<Self> {
         let interrupt = Interrupt { is_watching: true, ..Interrupt::default() };
         interrupt.register()?;
@@ -167,8 +167,8 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Installs handlers for a command that restores state on interruption, in bounded time: no signal ends the command at
-    /// once, and a hangup of the terminal is ignored.
+    /// Installs handlers for a command that restores drivers or images on interruption, in bounded time: no signal ends the
+    /// command at once, and a hangup of the terminal is ignored.
     pub(crate) fn listen_until_restored() -> Result<Self> {
         let interrupt = Interrupt::default();
         // The thread takes a hangup, and does nothing.

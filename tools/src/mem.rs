@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use fpga_driver::xdma::{Completion, Engine};
-use fpga_driver::{Card, Error, xdma};
-use fpga_hal::Function;
+use fpga_driver::{Card, CardFunctions, Error, xdma};
 use fpga_select::{Kind, Selector};
+use indicatif::ProgressBar;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,8 +17,8 @@ use crate::atomic_file::AtomicFile;
 use crate::cli::{Cli, Mem, MemFill, MemRead, MemTest, MemWrite};
 use crate::data::pattern;
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
-use crate::{cards, input_file, output};
+use crate::interrupt::{self, Interrupt};
+use crate::{cards, input_file, output, progress};
 
 /// Bytes that are moved at once.
 const CHUNK: u64 = 4 << 20;
@@ -51,30 +52,48 @@ enum Memory {
 }
 
 impl Memory {
-    fn open(function: &Function) -> Result<Self> {
-        let no_sequencer = match Card::open(function.clone()) {
+    fn open(functions: CardFunctions) -> Result<Self> {
+        let function = functions.data.clone();
+        let no_sequencer = match Card::open(functions) {
             Ok(card) => return Ok(Memory::Card(Box::new(card))),
             Err(error @ Error::NoSequencer { .. }) => error,
             Err(error) => return Err(error.into()),
         };
-        match Engine::open(function.clone(), Completion::Poll) {
+        match Engine::open(function, Completion::Poll) {
             Ok(engine) => Ok(Memory::Engine(Box::new(engine))),
             Err(xdma::Error::NoEngine { .. }) => Err(no_sequencer.into()),
             Err(error) => Err(Error::from(error).into()),
         }
     }
 
-    fn read(&mut self, address: u64, data: &mut [u8]) -> std::result::Result<(), Error> {
-        match self {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
+        let read = match self {
             Memory::Card(card) => card.read_memory(address, data),
             Memory::Engine(engine) => engine.read(address, data).map_err(Error::from),
+        };
+        read.map_err(|error| self.failure(error))
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+        let written = match self {
+            Memory::Card(card) => card.write_memory(address, data),
+            Memory::Engine(engine) => engine.write(address, data).map_err(Error::from),
+        };
+        written.map_err(|error| self.failure(error))
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        match self {
+            Memory::Card(card) => cards::with_shell_errors(error.into(), card),
+            Memory::Engine(_) => error.into(),
         }
     }
 
-    fn write(&mut self, address: u64, data: &[u8]) -> std::result::Result<(), Error> {
+    /// Ends what a failed transfer has left in flight, so that memory can be written again. Memory keeps its contents.
+    fn end_transfers(&mut self) -> std::result::Result<(), Error> {
         match self {
-            Memory::Card(card) => card.write_memory(address, data),
-            Memory::Engine(engine) => engine.write(address, data).map_err(Error::from),
+            Memory::Card(card) => card.abort(),
+            Memory::Engine(engine) => engine.reset().map_err(Error::from),
         }
     }
 
@@ -149,7 +168,13 @@ impl<'a> Work<'a> {
     }
 
     /// Does it, a chunk at a time. Returns the bytes to print.
-    fn run(&mut self, memory: &mut Memory, (address, bytes): (u64, u64), interrupt: &Interrupt) -> Result<Vec<u8>> {
+    fn run(
+        &mut self,
+        memory: &mut Memory,
+        (address, bytes): (u64, u64),
+        interrupt: &Interrupt,
+        bar: &ProgressBar,
+    ) -> Result<Vec<u8>> {
         memory.check(address, bytes)?;
         let mut printed = Vec::new();
         let mut at = 0;
@@ -167,7 +192,14 @@ impl<'a> Work<'a> {
                     file.append(&data)?;
                 }
                 Work::Write(file, path) => {
-                    file.read_exact(&mut data).map_err(|error| Failure::file(path, &error))?;
+                    file.read_exact(&mut data).map_err(|error| match error.kind() {
+                        ErrorKind::UnexpectedEof => {
+                            let path = path.display();
+                            let what = format!("{path}: became shorter than {bytes} bytes while it was read");
+                            Failure::new(Exit::Failed, what)
+                        }
+                        _ => Failure::file(path, &error),
+                    })?;
                     memory.write(place, &data)?;
                 }
                 Work::Fill(pattern) => {
@@ -178,14 +210,21 @@ impl<'a> Work<'a> {
                 }
                 Work::Test(seed) => {
                     let mut saved = data.clone();
-                    memory.read(place, &mut saved)?;
+                    interrupt.of(memory.read(place, &mut saved))?;
                     pattern(*seed, 0, at, &mut data);
-                    let tested = written_and_read(memory, place, &data);
-                    memory.write(place, &saved)?;
-                    tested?;
+                    let tested = interrupt.of(written_and_read(memory, place, &data));
+                    restore(memory, place, &saved, tested)?;
                 }
             }
             at += data.len() as u64;
+            bar.inc(data.len() as u64);
+        }
+        if let Work::Write(file, path) = self {
+            // Files that the kernel makes up say that they have no bytes.
+            if file.read(&mut [0]).map_err(|error| Failure::file(path, &error))? != 0 {
+                let what = format!("{}: has more than {bytes} bytes, its length when it was opened", path.display());
+                return Err(Failure::new(Exit::Failed, what));
+            }
         }
         Ok(printed)
     }
@@ -214,14 +253,37 @@ fn written_and_read(memory: &mut Memory, address: u64, data: &[u8]) -> Result<()
     }
 }
 
+/// Writes what was `saved`, after a test that ended as `tested`. If that fails, the first failure says so too.
+fn restore(memory: &mut Memory, address: u64, saved: &[u8], tested: Result<()>) -> Result<()> {
+    let ended = if tested.is_err() { memory.end_transfers() } else { Ok(()) };
+    let restored = ended.map_err(Failure::from).and_then(|()| memory.write(address, saved));
+    let help = || format!("{} bytes at {address:#x} are not restored", saved.len());
+    match restored {
+        Ok(()) => tested,
+        Err(failure) => Err(tested.err().unwrap_or(failure).with_help(&help())),
+    }
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &Mem) -> Result<()> {
     let place = arguments.place();
-    let interrupt = Interrupt::listen_until_restored()?;
     let selector = Selector::parse(&place.card)?;
     let (mut work, bytes) = Work::prepare(arguments)?;
-    let selection = selector.open()?;
-    let mut memory = Memory::open(cards::single(&selection)?)?;
-    let data = work.run(&mut memory, (place.address, bytes), &interrupt)?;
+    // As long as nothing was changed, a signal ends the command at once.
+    let mut selection = selector.open_cards(Duration::MAX)?;
+    let mut memory = Memory::open(cards::take_single(&mut selection)?)?;
+    let interrupt = match arguments {
+        Mem::Read(_) => Interrupt::listen_watching()?,
+        Mem::Write(_) | Mem::Fill(_) => Interrupt::listen()?,
+        Mem::Test(_) => Interrupt::listen_until_ended()?,
+    };
+    let bar = progress::bytes(bytes, work.action());
+    let mut run = || work.run(&mut memory, (place.address, bytes), &interrupt, &bar);
+    let ran = match arguments {
+        Mem::Test(_) => run(),
+        Mem::Read(_) | Mem::Write(_) | Mem::Fill(_) => interrupt.end_at_once_during(run)?,
+    };
+    bar.finish_and_clear();
+    let data = ran?;
     let is_print = matches!(work, Work::Print);
     let printed = Printed {
         schema: "fpgactl.mem/1",
@@ -235,12 +297,15 @@ pub(crate) fn run(cli: &Cli, arguments: &Mem) -> Result<()> {
         file: work.path(),
         hex: is_print.then(|| digits(&data)),
     };
-    work.finish()?;
-    match (cli.json, is_print) {
-        (true, _) => output::json(&printed),
-        (false, true) => output::write(dump(place.address, &data).as_bytes()),
-        (false, false) => output::write(done(&printed).as_bytes()),
-    }
+    interrupt::ending_at_once(|| {
+        interrupt.check()?;
+        work.finish()?;
+        match (cli.json, is_print) {
+            (true, _) => output::json(&printed),
+            (false, true) => output::write(dump(place.address, &data).as_bytes()),
+            (false, false) => output::write(done(&printed).as_bytes()),
+        }
+    })
 }
 
 fn digits(data: &[u8]) -> String {

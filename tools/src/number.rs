@@ -19,6 +19,11 @@ pub(crate) fn pattern(text: &str) -> std::result::Result<u64, String> {
         .ok_or_else(|| format!("invalid pattern {text:?}: expected a 64-bit number, such as 42 or 0xdeadbeef"))
 }
 
+/// Parses the seed of data.
+pub(crate) fn seed(text: &str) -> std::result::Result<u64, String> {
+    unsigned(text).ok_or_else(|| format!("invalid seed {text:?}: expected a 64-bit number, such as 42 or 0x2a"))
+}
+
 /// Parses an address in card memory.
 pub(crate) fn address(text: &str) -> std::result::Result<u64, String> {
     unsigned(text).ok_or_else(|| format!("invalid address {text:?}: expected a number, such as 0x100000"))

@@ -46,12 +46,13 @@ struct Waits<'a> {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
-    let interrupt = Interrupt::listen()?;
     let limit = arguments.timeout.map(Duration::from_secs_f64);
     let selection = Selector::parse(&cards::selector(cli)?)?.open_cards(Duration::MAX)?;
     let mut controls = selection.controls.into_iter();
     let open = |data| Card::open(CardFunctions { data, control: controls.next().flatten() });
     let mut cards = selection.functions.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
+    // Until here nothing was changed: a signal ends the command at once, also while a server does not answer.
+    let interrupt = Interrupt::listen()?;
     cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));
     let Some(nodes) = cards.first().map(|card| card.capabilities().nodes) else {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", printable(&selection.selector))));

@@ -8,7 +8,7 @@ use cmdseq::cost::Bound;
 use cmdseq::instruction::has_address_in_extent;
 use cmdseq::plan::{self, Algorithm, Piece, Plan, Program, SharedLinks};
 use cmdseq::table::{Entry, Table};
-use cmdseq::{Capabilities, Instruction, Layout, Operand};
+use cmdseq::{Capabilities, CostModel, Instruction, Layout, Operand};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -174,9 +174,13 @@ impl From<&Plan> for Times {
     }
 }
 
-/// Returns the time that no plan can be below; `None` if there is no such time, or nothing to do.
-pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities) -> Option<f64> {
-    let bound = plan.request.lower_bound(capabilities)?.total_ps();
+/// Returns the time that no plan can be below on cards as fast as `model`; `None` if there is no such time, or nothing to do.
+pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities, model: &CostModel) -> Option<f64> {
+    let mut capabilities = capabilities.clone();
+    capabilities.timing = model.timing;
+    // Of links that differ, data may go over the fastest.
+    capabilities.timing.link_mbps = model.links.values().copied().fold(model.timing.link_mbps, u32::max);
+    let bound = plan.request.lower_bound(&capabilities)?.total_ps();
     (bound > 0).then(|| microseconds(bound))
 }
 
@@ -194,14 +198,14 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     }
     let candidates = arguments.explain.then(|| plan::candidates_with(&request, cards.capabilities(), &model));
     if cli.json {
-        return output::json(&printed(&cards, &plan, candidates.as_deref()));
+        return output::json(&printed(&cards, &plan, &model, candidates.as_deref()));
     }
-    output::write(text(&cards, &plan, candidates.as_deref()).as_bytes())
+    output::write(text(&cards, &plan, &model, candidates.as_deref()).as_bytes())
 }
 
 type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);
 
-fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]>) -> Printed<'a> {
+fn printed<'a>(cards: &'a Cards, plan: &'a Plan, model: &CostModel, candidates: Option<&[Evaluated]>) -> Printed<'a> {
     let ranks = (0..plan.request.ranks()).map(Some).chain(std::iter::repeat(None));
     let ranks = plan.set.nodes.iter().zip(&plan.set.programs).zip(ranks);
     Printed {
@@ -215,7 +219,7 @@ fn printed<'a>(cards: &'a Cards, plan: &'a Plan, candidates: Option<&[Evaluated]
         mock: cards.are_mock(),
         selector: &cards.selector,
         predicted: plan.into(),
-        bound_us: bound_us(plan, cards.capabilities()),
+        bound_us: bound_us(plan, cards.capabilities(), model),
         busiest_link_bytes: plan.busiest_link_bytes,
         shared_links: plan.shared_links.map(|SharedLinks { farthest, pairs }| Shared { farthest, pairs }),
         bytes_per_destination: plan.bytes_per_destination,
@@ -308,7 +312,7 @@ fn terms_text(plan: &Plan) -> String {
     format!("{}; {}-bound", parts.join(", "), plan.predicted.terms.dominant().name())
 }
 
-fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String {
+fn text(cards: &Cards, plan: &Plan, model: &CostModel, candidates: Option<&[Evaluated]>) -> String {
     let request = &plan.request;
     let times = Times::from(plan);
     let blocks = if request.collective.has_counts() { "blocks of at most " } else { "" };
@@ -329,7 +333,7 @@ fn text(cards: &Cards, plan: &Plan, candidates: Option<&[Evaluated]>) -> String 
         times.arrival_us,
         size::show(plan.busiest_link_bytes)
     );
-    if let Some(bound) = bound_us(plan, cards.capabilities()) {
+    if let Some(bound) = bound_us(plan, cards.capabilities(), model) {
         let _ = writeln!(text, "bound: {bound:.3} us; the plan takes {:.2} times that", times.arrival_us / bound);
     }
     if let Some(SharedLinks { farthest, pairs }) = plan.shared_links {

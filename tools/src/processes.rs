@@ -11,7 +11,7 @@ use fpga_select::Selector;
 use crate::cards::{self, Cards};
 use crate::cli::{Cli, Processes};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::meeting::meet;
 use crate::meeting::part::Part;
 
@@ -66,11 +66,11 @@ fn open_own(
             return Err(Failure::refused(message).of_rank(rank as u32));
         }
     }
-    let opened =
-        own.open_within(timeout.max(Duration::from_secs(1))).map_err(Failure::from).and_then(|mut selection| {
-            let function = selection.functions.pop().ok_or_else(|| Failure::refused("the selector selects no card"))?;
-            Ok((selection.kind, Card::open(function)?))
-        });
+    let opened = interrupt::ending_at_once(|| {
+        let mut selection = own.open_within(timeout.max(Duration::from_secs(1)))?;
+        let function = selection.functions.pop().ok_or_else(|| Failure::refused("the selector selects no card"))?;
+        Ok((selection.kind, Card::open(function)?))
+    });
     let (kind, card) = agree_with(peers, interrupt, opened)?;
     Ok((selector, kind, card))
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use fpga_driver::{channel, find_sequencer};
+use fpga_driver::{board, channel, find_sequencer};
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::{Access, Register, sequencer};
 use fpga_select::{Kind, Selector};
@@ -19,8 +19,9 @@ pub(crate) struct Printed {
     selector: String,
     kind: &'static str,
     mock: bool,
-    node: u32,
-    /// Name, of a register of the sequencer.
+    /// Node of a mock card of this process; `None` of other cards, whose selectors name no node.
+    node: Option<u32>,
+    /// Name of a register of the sequencer, as docs/registers.md has it.
     register: Option<String>,
     bar: usize,
     /// Bytes from the start of the BAR.
@@ -52,6 +53,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
             return Err(Failure::usage(message));
         }
     };
+    // A board file of another board is refused before anything is read or written.
+    board::of(function).map_err(fpga_driver::Error::from)?;
     let found = find(function, &arguments.register)?;
     let what = || found.name.clone().unwrap_or_else(|| format!("{} + {:#x}", found.bar, found.offset));
     match (arguments.value, found.access) {
@@ -69,7 +72,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         selector: arguments.card.clone(),
         kind: selector.kind().name(),
         mock: is_mock(selector.kind(), function),
-        node: selector.nodes().first().copied().unwrap_or(0),
+        node: selector.nodes().first().copied(),
         register: found.name,
         bar: found.bar.index(),
         offset: found.offset,
@@ -123,15 +126,28 @@ fn find(function: &Function, register: &str) -> Result<Found> {
         }
         return Ok(Found { name: None, bar, offset, access: Access::ReadWrite, window });
     }
-    let (base, known) = find_by_name(register).ok_or_else(|| {
+    let (queue, known) = find_by_name(register).ok_or_else(|| {
         Failure::usage(format!(
             "invalid register {register:?}: expected a name of docs/registers.md or an offset, such as 0x1008 or bar4:0x800"
         ))
     })?;
     let block = find_sequencer(function)?;
-    let (bar, offset) = (block.bar, block.start + block.offset + u64::from(base + known.offset));
+    let (bar, start) = (block.bar, block.start + block.offset);
     let window = function.window(bar)?;
-    Ok(Found { name: Some(register.to_owned()), bar, offset, access: known.access, window })
+    let (name, base) = match queue {
+        None => (known.name.to_owned(), 0),
+        Some(number) => {
+            let queues = function.check_alive(window.read_u32(start + u64::from(sequencer::QUEUES))?)?;
+            if number >= queues {
+                let card = &function.identity().name;
+                let what = format!("invalid queue {number} of {card}: expected a number below {queues} (QUEUES)");
+                return Err(Failure::usage(what));
+            }
+            (format!("queue{number}.{}", known.name), sequencer::queue::base(number))
+        }
+    };
+    let offset = start + u64::from(base + known.offset);
+    Ok(Found { name: Some(name), bar, offset, access: known.access, window })
 }
 
 /// Parses the decimal number after `prefix`, in any case.
@@ -151,18 +167,17 @@ fn parse_offset(text: &str) -> Option<(BarIndex, u64)> {
     Some((BarIndex::new(bar)?, number::unsigned(offset)?))
 }
 
-/// Finds a register of the sequencer, or `queueN.NAME`; also returns the offset of its table in the register block.
-fn find_by_name(text: &str) -> Option<(u32, &'static Register)> {
+/// Finds a register of the sequencer, or `queueN.NAME`; also returns the number of the queue.
+fn find_by_name(text: &str) -> Option<(Option<u32>, &'static Register)> {
     let find = |table: &'static [Register], name: &str| {
         table.iter().find(|one| !one.is_reserved() && one.name.eq_ignore_ascii_case(name))
     };
     match text.split_once('.') {
         Some((queue, name)) => {
-            let number = number_after("queue", queue)?;
-            let is_there = number < sequencer::queue::MAX;
-            Some((is_there.then(|| sequencer::queue::base(number))?, find(sequencer::queue::TABLE, name)?))
+            let number = number_after("queue", queue).filter(|number| *number < sequencer::queue::MAX)?;
+            Some((Some(number), find(sequencer::queue::TABLE, name)?))
         }
-        None => Some((0, find(sequencer::TABLE, text)?)),
+        None => Some((None, find(sequencer::TABLE, text)?)),
     }
 }
 
@@ -221,8 +236,11 @@ mod tests {
         for text in ["", "0x", "bar6:0", "bar+0:4", "bar:0", "4:0", "-4", "+4", "0x10000000000000000", "MAGIC"] {
             assert_eq!(parse_offset(text), None, "{text:?}");
         }
-        assert_eq!(find_by_name("magic").map(|(base, one)| (base, one.offset)), Some((0, 0x20)));
-        assert_eq!(find_by_name("queue2.SUBMISSION_TAIL").map(|(base, one)| base + one.offset), Some(0x498));
+        assert_eq!(find_by_name("magic").map(|(queue, one)| (queue, one.offset)), Some((None, 0x20)));
+        assert_eq!(
+            find_by_name("queue2.submission_tail").map(|(queue, one)| (queue, one.name)),
+            Some((Some(2), "SUBMISSION_TAIL"))
+        );
         for text in ["", "queue.DEPTH", "queue99.DEPTH", "queue+1.DEPTH", "ring0.DEPTH", "NOTHING"] {
             assert!(find_by_name(text).is_none(), "{text:?}");
         }

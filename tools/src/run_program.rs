@@ -96,7 +96,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     let ran = Work { arguments, loaded: &loaded, layouts, loads, dumps }.run(&mut cards, set, &interrupt);
     // Most of all if it has failed.
     let trace = tracing.map(|tracing| tracing.finish(&mut cards));
-    let Ran { runs, persistent, failure, outputs } = ran?;
+    let Ran { runs, persistent, failure, outputs } = tracing::with_loss(ran, trace.as_ref())?;
 
     let printed = Printed {
         schema: "fpgactl.run/1",
@@ -113,7 +113,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         true => output::json(&printed)?,
         false => output::write(text(&printed).as_bytes())?,
     }
-    failure.map_or(Ok(()), Err)?;
+    tracing::with_loss(failure.map_or(Ok(()), Err), trace.as_ref())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
 

@@ -78,8 +78,12 @@ fn of<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
+/// Returns the names of all schemas.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SCHEMAS.iter().map(|(name, _)| *name)
+}
+
 pub(crate) fn run(cli: &Cli, arguments: &cli::Schema) -> Result<()> {
-    let names = || SCHEMAS.iter().map(|(name, _)| *name);
     let Some(wanted) = &arguments.name else {
         if cli.json {
             return output::json(&Names { schema: "fpgactl.schemas/1", names: names().collect() });

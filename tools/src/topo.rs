@@ -119,8 +119,10 @@ fn fabric(cli: &Cli) -> Result<()> {
 fn text(printed: &Printed<'_>) -> String {
     let Printed { selector, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
     let kind = cards::kind(printed.kind, printed.mock);
-    let mut text =
-        format!("{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} per card\n", links.len());
+    let mut text = format!(
+        "{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} ports per card\n",
+        links.len()
+    );
     if *extrapolated {
         text += "extrapolated: larger than the published system\n";
     }

@@ -122,8 +122,21 @@ impl Written {
 
     /// Fails if the file does not have the whole trace.
     pub(crate) fn outcome(&self) -> Result<()> {
-        let Some(loss) = &self.loss else { return Ok(()) };
-        let message = format!("{}: trace not written: {loss}; the command's results stand", self.file);
-        Err(Failure::new(Exit::Failed, message))
+        let Some(loss) = self.loss() else { return Ok(()) };
+        Err(Failure::new(Exit::Failed, format!("{loss}; the command's results stand")))
     }
+
+    /// Says what the file lacks.
+    fn loss(&self) -> Option<String> {
+        let loss = self.loss.as_ref()?;
+        Some(format!("{}: trace not written: {loss}", self.file))
+    }
+}
+
+/// Adds the loss of a trace to the failure of a command.
+pub(crate) fn with_loss<T>(outcome: Result<T>, trace: Option<&Written>) -> Result<T> {
+    outcome.map_err(|failure| match trace.and_then(Written::loss) {
+        Some(loss) => failure.with_help(&loss),
+        None => failure,
+    })
 }

@@ -134,7 +134,8 @@ fn format_of(file: &[u8]) -> Option<Format> {
         return None;
     }
     Some(match file {
-        _ if file.starts_with(xclbin::MAGIC) => Format::Xclbin,
+        // Also of other versions, and cut short: neither is a bitstream.
+        _ if file.starts_with(xclbin::ANY_VERSION) || xclbin::ANY_VERSION.starts_with(file) => Format::Xclbin,
         _ if file.starts_with(&gbs::MAGIC) || file.starts_with(&gbs::MAGIC_NUMBER.to_le_bytes()) => Format::Gbs,
         _ if file.starts_with(&bit::MAGIC) => Format::Bit,
         _ if is_signed(file) => Format::Signed,

@@ -2,6 +2,9 @@
 
 use crate::error::{Error, Result};
 
+/// Limit on the entries of a table: many times what the tools of the formats write.
+const ENTRIES_MAX: i64 = 1 << 16;
+
 /// A part of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
@@ -97,6 +100,9 @@ impl<'a> Reader<'a> {
             return Err(self.error(0, format!("{what} has {count} entries")));
         };
         let table = self.part(offset, whole, what)?;
+        if count > ENTRIES_MAX {
+            return Err(self.error(0, format!("{what} has {count} entries, more than {ENTRIES_MAX}")));
+        }
         let (format, start) = (table.format, table.start);
         Ok(table.bytes.chunks_exact(each as usize).enumerate().map(move |(index, bytes)| Reader {
             bytes,

@@ -1,6 +1,7 @@
 //! Files of xclbinutil with something wrong: refused with the reason, or read, and never more.
 #![forbid(unsafe_code)]
 
+use fpga_image::xclbin::mode_name;
 use fpga_image::{Error, Image};
 use proptest::prelude::*;
 
@@ -35,7 +36,7 @@ fn refusal(file: &[u8]) -> String {
 #[test]
 fn every_truncation_is_refused() {
     for file in [PLAIN, SIGNED, USER] {
-        for bytes in 8..file.len() {
+        for bytes in 1..file.len() {
             // What is left without the user's signature is a file.
             if file == USER && bytes == PLAIN.len() {
                 assert!(Image::parse(&file[..bytes]).is_ok());
@@ -68,6 +69,9 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     let clocks = offset_of(PLAIN, 3);
     let huge = 0x1_0000_0000_u64.to_le_bytes();
     for (file, reason) in [
+        (with(PLAIN, 6, b"0"), "byte 0x0 of the xclbin file: it does not begin with xclbin2"),
+        (with(PLAIN, 6, b"1"), "it does not begin with xclbin2: files of other versions are not read"),
+        (with(PLAIN, 7, b"2"), "it does not begin with xclbin2"),
         (with(PLAIN, 8, &0_i32.to_le_bytes()), "byte 0x8 of the xclbin file: the signature has 0 bytes"),
         (with(PLAIN, 8, &(-2_i32).to_le_bytes()), "the signature has -2 bytes"),
         (with(PLAIN, 8, &i32::MIN.to_le_bytes()), "the signature has -2147483648 bytes"),
@@ -113,6 +117,27 @@ fn what_makes_no_sense_is_refused_with_its_place() {
     }
 }
 
+/// What is shown of a table takes many times the memory of the table.
+#[test]
+fn a_table_with_too_many_entries_is_refused() {
+    let connections = offset_of(PLAIN, 2);
+    let with_connections = |count: usize| {
+        let one = &PLAIN[connections + 4..connections + 16];
+        let table = [&(count as i32).to_le_bytes()[..], &one.repeat(count)].concat();
+        let file = [PLAIN, &table].concat();
+        let length = file.len() as u64;
+        let placed = with(&with(&file, 304, &length.to_le_bytes()), entry(2) + 24, &PLAIN.len().to_le_bytes());
+        with(&placed, entry(2) + 32, &table.len().to_le_bytes())
+    };
+    let file = with_connections(65_536);
+    let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!() };
+    assert_eq!(xclbin.connections.len(), 65_536);
+    let place = PLAIN.len();
+    assert!(refusal(&with_connections(65_537)).ends_with(&format!(
+        "byte {place:#x} of the xclbin file: the table of connections has 65537 entries, more than 65536"
+    )));
+}
+
 #[test]
 fn what_is_legal_is_read() {
     // A kind from a later version, and a second section of a kind, of which the first counts.
@@ -135,6 +160,28 @@ fn what_is_legal_is_read() {
         let file = with(&[PLAIN, behind].concat(), 304, &length.to_le_bytes());
         let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!("{behind:?}") };
         assert_eq!(xclbin.sections.len(), 8);
+    }
+    // Streams have ids in place of size and address.
+    let bank = offset_of(PLAIN, 0) + 8;
+    for kind in [3, 9] {
+        let file = with(&with(PLAIN, bank, &[kind]), bank + 8, &[0xff; 16]);
+        let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!("{kind}") };
+        let stream = xclbin.memories[0];
+        assert_eq!((stream.kind, stream.bytes, stream.address), (kind, 0, 0));
+    }
+    // Any mode.
+    for (mode, name, is_for_emulation) in [
+        (0, Some("FLAT"), false),
+        (1, Some("PR"), false),
+        (3, Some("TANDEM_STAGE2_WITH_PR"), false),
+        (4, Some("HW_EMU"), true),
+        (6, Some("HW_EMU_PR"), true),
+        (7, None, false),
+        (u16::MAX, None, false),
+    ] {
+        let file = with(PLAIN, 332, &u16::to_le_bytes(mode));
+        let Ok(Image::Xclbin(xclbin)) = Image::parse(&file) else { panic!("{mode}") };
+        assert_eq!((mode_name(xclbin.mode), xclbin.is_for_emulation()), (name, is_for_emulation), "{mode}");
     }
     // Sections without bytes may be said to be anywhere.
     let empty = with(&with(PLAIN, entry(4) + 24, &u64::MAX.to_le_bytes()), entry(4) + 32, &[0; 8]);

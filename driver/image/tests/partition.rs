@@ -81,6 +81,8 @@ fn every_node_and_property_is_read() {
     for neither in &endpoint[2..] {
         assert_eq!((neither.texts(), neither.numbers()), (None, None));
     }
+    let long = Tree::default().node("").property("x", &[0; (1 << 20) - 100]).end().token(9).bytes();
+    assert!(Image::parse(&xclbin(&long)).is_ok());
     // A NUL that ends nothing, and what is not printed.
     for value in [&b"\0"[..], b"a\0\0", b"a", b"a\x1b[2J\0"] {
         assert_eq!(Property { name: "x", value }.texts(), None);
@@ -170,6 +172,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         (deep, "is inside of too many others"),
         (wide, "is one of too many"),
         (full, "more than 256 properties"),
+        (root().property("x", &[0; 1 << 20]).end().token(9), "bytes, more than 1048576"),
     ] {
         // Names are needed where a property has one.
         let tree = if tree.strings.is_empty() { Tree { strings: vec![0], ..tree } } else { tree };

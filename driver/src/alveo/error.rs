@@ -52,6 +52,14 @@ pub enum Error {
         /// What it says that it takes.
         vacancy: u32,
     },
+    /// The configuration port gave other than one word for a register of the FPGA, as after an image that ends too early.
+    #[error("{name}: the configuration port answered with {words} words; expected 1: the image may end too early")]
+    BadReadback {
+        /// The function.
+        name: String,
+        /// How many words it gave.
+        words: u32,
+    },
     /// What was asked for cannot be done. Nothing was started.
     #[error("{name}: {what}")]
     Refused {

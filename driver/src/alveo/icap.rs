@@ -75,10 +75,9 @@ impl Icap {
         self.write([words::SYNC, words::NOOP, words::read(register), words::NOOP, words::NOOP].into_iter())?;
         self.0.write(SIZE, 1)?;
         self.operate(READ, "read from its configuration port")?;
-        let occupancy = self.0.read(OCCUPANCY)?;
-        if occupancy != 1 {
-            let what = format!("{occupancy} words of its configuration port; expected 1");
-            return Err(Error::Answer { name: self.0.name(), what });
+        let words = self.0.read(OCCUPANCY)?;
+        if words != 1 {
+            return Err(Error::BadReadback { name: self.0.name(), words });
         }
         let value = self.0.read_any(READ_FIFO)?;
         self.write([words::write(words::COMMAND, 1), words::DESYNC, words::NOOP].into_iter())?;

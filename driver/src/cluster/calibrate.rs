@@ -23,8 +23,11 @@ const SMALL: [u64; 5] = [32, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
 const LARGE: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 2 << 20];
 /// Runs of each program; the middle one counts.
 const REPEAT: u32 = 3;
-/// Cycles by which one card starts before the other.
+/// Cycles by which one card starts before the other, besides the time of a block on the link.
 const HEAD_START: u64 = 4000;
+/// Times that are farther than this from their line do not tell its parameter. Counts are whole cycles, and the shortest, of 32
+/// bytes, has about 20: two cycles are 10 % of it.
+const RESIDUAL_PERCENT: f64 = 20.0;
 /// A link is reported by itself if its rate differs from the median by more than this.
 const ALIKE_PERCENT: f64 = 2.0;
 /// A rate that is as near as this to another that limits it may be that other.
@@ -243,12 +246,30 @@ impl Measuring<'_> {
 
     /// Keeps the rate of a line of times by bytes; what the line is, if there is one.
     fn keep_rate(&mut self, name: &'static str, points: &[(f64, f64)]) -> Option<LinearFit> {
-        let line = LinearFit::of(points).filter(|line| line.slope > 0.0);
-        match line {
-            Some(line) => self.keep(name, mbps(line.slope), points.len(), line.residual_percent),
-            None => self.skip(name, "times did not rise with sizes"),
+        let Some(line) = LinearFit::of(points).filter(|line| line.slope > 0.0) else {
+            self.skip(name, "times did not rise with sizes");
+            return None;
+        };
+        let line = self.straight(name, line)?;
+        self.keep(name, mbps(line.slope), points.len(), line.residual_percent);
+        Some(line)
+    }
+
+    /// Returns `line` if its times are near it; else leaves the field `name`.
+    fn straight(&mut self, name: &str, line: LinearFit) -> Option<LinearFit> {
+        let is_straight = line.residual_percent <= RESIDUAL_PERCENT;
+        if !is_straight {
+            self.skip(name, &format!("times are up to {:.0} % off a line by sizes", line.residual_percent));
         }
-        line
+        is_straight.then_some(line)
+    }
+
+    /// Cycles by which one card starts before the other: what it sends eagerly is in the receive buffer in half of them.
+    fn head_start(&self) -> u64 {
+        let timing = &self.model.timing;
+        let bytes = self.small().last().copied().unwrap_or(0) as f64;
+        let block_ps = bytes * 8e6 / f64::from(timing.link_mbps.max(1)) + f64::from(timing.data_ps);
+        HEAD_START + (2.0 * block_ps / self.cycle_ps()) as u64
     }
 
     fn linked_pair(&self, nodes: &[u32]) -> Option<[u32; 2]> {
@@ -279,9 +300,9 @@ impl Measuring<'_> {
         let control = median(&waits) * self.cycle_ps();
         self.keep("control_ps", control, waits.len(), spread(&waits));
 
-        let sends = |sizes: &[u64], early: usize, flag: Flags| -> Vec<Vec<Instruction>> {
+        let sends = |sizes: &[u64], early: usize, flag: Flags, cycles: u64| -> Vec<Vec<Instruction>> {
             let flagged = |one: Instruction| Instruction { flags: flag, ..one };
-            let head_start = |rank: usize| (rank != early).then(|| Instruction::delay(HEAD_START));
+            let head_start = |rank: usize| (rank != early).then(|| Instruction::delay(cycles));
             let both = [
                 (sizes.iter())
                     .flat_map(|bytes| head_start(0).into_iter().chain([flagged(Instruction::send(1, source, *bytes))]))
@@ -296,14 +317,19 @@ impl Measuring<'_> {
         };
         // The receiver is there before: the source counts out as fast as memory and link let it.
         let sizes: Vec<u64> = SMALL.into_iter().chain(LARGE).collect();
-        let early = self.run(&pair, sends(&sizes, 1, Flags::RENDEZVOUS))?;
+        let early = self.run(&pair, sends(&sizes, 1, Flags::RENDEZVOUS, HEAD_START))?;
         let sent: Vec<Completion> = delayed(&early[0]);
         let counts: Vec<(u64, u64)> = sizes.iter().zip(&sent).map(|(bytes, one)| (*bytes, one.t1)).collect();
         let points: Vec<(f64, f64)> = counts.iter().map(|one| (one.0 as f64, self.picoseconds(one.1))).collect();
-        if let Some(line) = self.keep_rate("link_mbps", points.get(SMALL.len()..).unwrap_or(&[]))
-            && let Some(before) = self.before(counts.get(..SMALL.len()).unwrap_or(&[]), line.slope)
-        {
-            self.keep("memory_read_cycles", before - dispatch - 1.0, SMALL.len(), line.residual_percent);
+        match self.keep_rate("link_mbps", points.get(SMALL.len()..).unwrap_or(&[])) {
+            Some(line) => {
+                if let Some(before) = self.before(counts.get(..SMALL.len()).unwrap_or(&[]), line.slope) {
+                    self.keep("memory_read_cycles", before - dispatch - 1.0, SMALL.len(), line.residual_percent);
+                }
+            }
+            None => {
+                self.skip("memory_read_cycles", "the rate of the link, which it is told apart from, was not measured")
+            }
         }
         // From the last beat out to the signal that all is there: data one way, and a signal back.
         let back: Vec<f64> = sent.iter().map(|one| self.picoseconds(one.t2 - one.t1)).collect();
@@ -313,19 +339,21 @@ impl Measuring<'_> {
 
         // The receiver is late: what lies in its receive buffer goes to memory, and is counted.
         let sizes = self.small();
-        let late = self.run(&pair, sends(&sizes, 0, Flags::empty()))?;
+        let late = self.run(&pair, sends(&sizes, 0, Flags::empty(), self.head_start()))?;
         let received = delayed(&late[1]);
         let counts: Vec<(u64, u64)> = sizes.iter().zip(&received).map(|(bytes, one)| (*bytes, one.arrival)).collect();
         let points: Vec<(f64, f64)> = counts.iter().map(|one| (one.0 as f64, self.picoseconds(one.1))).collect();
-        let line = LinearFit::of(&points);
+        let Some(line) = LinearFit::of(&points) else {
+            self.skip("switch_cycles", "the cards have no receive buffers");
+            return Ok(());
+        };
         let to_memory = 8e6 / f64::from(self.model.timing.channel_mbps.max(1));
-        match line.and_then(|line| Some((self.before(&counts, to_memory)?, line.residual_percent))) {
-            Some((before, residual)) => {
-                let size_check = (way - control) / self.cycle_ps();
-                let switch = (before - dispatch - size_check).max(0.0);
-                self.keep("switch_cycles", switch, counts.len(), residual);
-            }
-            None => self.skip("switch_cycles", "the cards have no receive buffers"),
+        if let Some(line) = self.straight("switch_cycles", line)
+            && let Some(before) = self.before(&counts, to_memory)
+        {
+            let size_check = (way - control) / self.cycle_ps();
+            let switch = (before - dispatch - size_check).max(0.0);
+            self.keep("switch_cycles", switch, counts.len(), line.residual_percent);
         }
         Ok(())
     }
@@ -345,8 +373,9 @@ impl Measuring<'_> {
             return Ok(());
         }
         let (source, destination) = self.places();
+        let cycles = self.head_start();
         let late = |one: &dyn Fn(u64) -> Instruction, delay: bool| -> Vec<Instruction> {
-            let head_start = delay.then(|| Instruction::delay(HEAD_START));
+            let head_start = delay.then(|| Instruction::delay(cycles));
             sizes.iter().flat_map(|bytes| head_start.into_iter().chain([one(*bytes)])).collect()
         };
         let exscan = |bytes| Instruction::exscan(combine, source, destination, bytes);
@@ -356,7 +385,7 @@ impl Measuring<'_> {
             .zip(delayed(&counted[1]))
             .map(|(bytes, one)| (*bytes as f64, self.picoseconds(one.arrival)))
             .collect();
-        let beats = LinearFit::of(&points).map(|line| {
+        let beats = LinearFit::of(&points).and_then(|line| self.straight(names[0], line)).map(|line| {
             let rate = mbps(line.slope);
             let beat_ps = f64::from(self.stated.beat_bytes) * 8e6 / rate;
             (rate, beat_ps / self.cycle_ps(), line.residual_percent)
@@ -372,7 +401,7 @@ impl Measuring<'_> {
         // What a fold of two takes beyond what it would if the units took nothing.
         let bytes = sizes[0];
         let reduce = |bytes| Instruction::reduce(combine, 1, source, destination, bytes);
-        let programs = vec![vec![reduce(bytes)], vec![Instruction::delay(HEAD_START), reduce(bytes)]];
+        let programs = vec![vec![reduce(bytes)], vec![Instruction::delay(cycles), reduce(bytes)]];
         let set = self.set(&pair, programs.clone());
         let counted = self.run(&pair, programs)?;
         let Some(fold) = counted[1].get(1) else { return Ok(()) };
@@ -380,7 +409,7 @@ impl Measuring<'_> {
         without.timing.reduce_unit_cycles = 0;
         match predict_with(&set, &self.capabilities, &without) {
             Ok(predicted) => {
-                let before = HEAD_START as f64 + f64::from(self.model.timing.handover_cycles);
+                let before = cycles as f64 + f64::from(self.model.timing.handover_cycles);
                 let without = predicted.arrival_ps as f64 / self.cycle_ps() - before;
                 let units = fold.arrival as f64 - without;
                 self.keep(names[1], whole(units, units + 1.0), 1, 0.0);
@@ -392,6 +421,9 @@ impl Measuring<'_> {
 
     /// Every link in both directions: those whose rate is not that of the middle one, which becomes that of all.
     fn links(&mut self, nodes: &[u32]) -> Result<BTreeMap<(u32, u32), u32>> {
+        if self.unmeasured.iter().any(|one| one.field.name == "link_mbps") {
+            return Ok(BTreeMap::new());
+        }
         let mut rates: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         let is_whole = nodes.iter().copied().eq(0..self.capabilities.nodes);
         let (topology, all) = (self.capabilities.topology, self.capabilities.nodes);
@@ -439,12 +471,17 @@ impl Measuring<'_> {
         let residual = all.iter().filter(|rate| is_alike(**rate)).map(|rate| 100.0 * (rate / middle - 1.0).abs());
         let residual = residual.fold(0.0, f64::max);
         let points = all.len();
-        // The first fit was of one link. If a pseudo channel is the limit of all, nothing is known of the links but that.
+        // The first fit was of one link. If a pseudo channel is the limit of all, nothing is known of the links but that: they have at
+        // least its rate, which may be more than they state.
         let channel = f64::from(self.model.timing.channel_mbps);
         self.parameters.retain(|one| one.field.name != "link_mbps");
         if is_limited(middle, channel) {
-            self.model.timing.link_mbps = self.stated.link_mbps;
-            self.skip("link_mbps", "links are not slower than the pseudo channels behind them");
+            if f64::from(self.stated.link_mbps) < channel {
+                self.keep("link_mbps", channel, points, residual);
+            } else {
+                self.model.timing.link_mbps = self.stated.link_mbps;
+                self.skip("link_mbps", "links are not slower than the pseudo channels behind them");
+            }
             return Ok(BTreeMap::new());
         }
         self.keep("link_mbps", middle, points, residual);

@@ -244,25 +244,29 @@ pub fn list_stats(directory: &Path) -> Result<Vec<StatsFile>, StatsError> {
     Ok(paths.into_iter().filter_map(read).collect())
 }
 
-/// Removes the files in `directory` whose owners are gone, also unfinished ones, as far as this process may, and returns their
-/// number.
+/// Removes the files in `directory` whose owners are gone, also unfinished ones and those that [`read_stats`] refuses, as far as
+/// this process may, and returns their number.
 ///
 /// # Errors
 /// As [`list_stats`].
 pub fn remove_gone_stats(directory: &Path) -> Result<usize, StatsError> {
-    let finished = list_stats(directory)?
-        .into_iter()
-        .filter(|(_, found)| matches!(found, Ok(CardStats { owner: OwnerState::Gone, .. })));
-    let unfinished = named(directory, UNFINISHED)?.into_iter().filter(|(path, pid)| is_left(path, *pid));
-    let gone = finished.map(|(path, _)| path).chain(unfinished.map(|(path, _)| path));
-    Ok(gone.filter(|path| fs::remove_file(path).is_ok()).count())
+    let (finished, unfinished) = (named(directory, "")?, named(directory, UNFINISHED)?);
+    let gone = finished.into_iter().chain(unfinished).filter(|(path, pid)| is_left(path, *pid));
+    Ok(gone.filter(|(path, _)| fs::remove_file(path).is_ok()).count())
 }
 
-/// Whether the process `pid`, which has not finished the file, is gone. Without all of its words, a file does not tell when that
-/// process started: then another process with its id counts as that process.
+/// Whether the process `pid`, by the name of the file, is gone. A file without its first words does not tell when that process
+/// started: then another process with its id counts as that process.
 fn is_left(path: &Path, pid: u32) -> bool {
-    match read_stats(path) {
-        Ok(card) if card.pid == pid => card.owner == OwnerState::Gone,
-        _ => matches!(process::find(pid), Ok(None)),
+    let words = read_words(path, W_START + 1).unwrap_or_default();
+    let start = match words[..] {
+        // In any version.
+        [MAGIC, _, process, start] if process as u32 == pid => Some(start),
+        _ => None,
+    };
+    match process::find(pid) {
+        Ok(Some(process)) => start.is_some_and(|start| start != process.start),
+        Ok(None) => true,
+        Err(_) => false,
     }
 }

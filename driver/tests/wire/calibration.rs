@@ -14,6 +14,8 @@ use fpga_fake::{BLOCK, Fake, Times};
 /// Bytes a cycle in Mb/s, at 200 MHz.
 const BYTE_A_CYCLE: u64 = 1600;
 const CYCLE_PS: u64 = 5000;
+/// Offset of the rate that cards state for a link.
+const LINK_MBPS: u32 = 0x98;
 
 /// What the parts of a fabric take, in cycles, or bytes a cycle for rates.
 #[derive(Debug, Clone, Copy)]
@@ -177,13 +179,51 @@ fn a_link_that_differs_is_told_of_by_itself() {
 
 #[test]
 fn what_a_pseudo_channel_limits_is_left_as_stated() {
-    let (_fakes, mut cluster) = fabric(3, Parts { link: 32, beat: 1, ..PARTS });
-    let calibration = calibrated(&mut cluster);
+    let calibration = limited_by_a_pseudo_channel(51_200);
     let why = |name| why(&calibration, name).unwrap();
     assert!(why("link_mbps").contains("not slower than the pseudo channels"), "{}", why("link_mbps"));
     assert!(why("reduce_beat_cycles").contains("as fast as the pseudo channel"), "{}", why("reduce_beat_cycles"));
     assert_eq!(calibration.links, BTreeMap::new());
     assert_eq!(measured(&calibration)["memory_read_cycles"].0, 54);
+}
+
+#[test]
+fn links_have_at_least_the_rate_of_the_pseudo_channel_that_limits_them() {
+    let calibration = limited_by_a_pseudo_channel(45_000);
+    assert_eq!(measured(&calibration)["link_mbps"], (51_200, 6));
+    assert_eq!((why(&calibration, "link_mbps"), calibration.links.len()), (None, 0));
+}
+
+/// Calibrates cards that state so many Mb/s for their links, which are as fast as a pseudo channel, with 51,200.
+fn limited_by_a_pseudo_channel(stated: u32) -> Calibration {
+    let (fakes, cluster) = fabric(3, Parts { link: 32, beat: 1, ..PARTS });
+    drop(cluster);
+    fakes.iter().for_each(|fake| fake.set(BLOCK + LINK_MBPS, stated));
+    calibrated(&mut open(&fakes))
+}
+
+/// The largest blocks take ten times what the others let expect.
+#[test]
+fn times_off_a_line_are_no_measurement() {
+    let (fakes, mut cluster) = fabric(2, PARTS);
+    for (node, fake) in (0..).zip(&fakes) {
+        fake.state().times = Box::new(move |instruction| {
+            let mut times = PARTS.times(node, instruction);
+            match (instruction.operation, instruction.bytes) {
+                (Operation::Recv | Operation::Exscan, 16_384) => times.arrival *= 10,
+                (Operation::Send, 2_097_152) => (times.t1, times.t2) = (10 * times.t1, 9 * times.t1 + times.t2),
+                _ => {}
+            }
+            times
+        });
+    }
+    let calibration = calibrated(&mut cluster);
+    for name in ["switch_cycles", "reduce_beat_cycles", "link_mbps"] {
+        assert!(why(&calibration, name).unwrap().ends_with("% off a line by sizes"), "{name}: {calibration:?}");
+        assert!(!measured(&calibration).contains_key(name), "{name}");
+    }
+    let reading = why(&calibration, "memory_read_cycles").unwrap();
+    assert!(reading.contains("the rate of the link") && reading.ends_with("was not measured"), "{reading}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cmdseq::plan::{Collective, Request, plan};
-use cmdseq::{Combine, Element, Reduction};
+use cmdseq::{Combine, CostModel, Element, Reduction};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -115,7 +115,7 @@ fn row(cards: &Cards, collective: Collective, bytes: u64) -> Row {
     let plan = plan(&request, cards.capabilities());
     let planned = plan.as_ref().ok().map(|plan| {
         let predicted_us = microseconds(plan.predicted.arrival_ps);
-        let bound_us = bound_us(plan, cards.capabilities());
+        let bound_us = bound_us(plan, cards.capabilities(), &CostModel::stated(cards.capabilities()));
         Planned {
             algorithm: plan.algorithm.name(),
             predicted_us,

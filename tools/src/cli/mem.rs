@@ -54,7 +54,7 @@ pub(crate) struct MemTest {
     pub(crate) range: MemRange,
 
     /// Seed of the data
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number::seed)]
     pub(crate) seed: u64,
 }
 
@@ -76,9 +76,14 @@ pub(crate) struct MemRange {
     #[command(flatten)]
     pub(crate) place: MemPlace,
 
-    /// Number of bytes, such as 64 or 1MiB
-    #[arg(value_name = "BYTES", value_parser = size::parse)]
+    /// Number of bytes, such as 64, 0x40 or 1MiB
+    #[arg(value_name = "BYTES", value_parser = bytes)]
     pub(crate) bytes: u64,
+}
+
+/// Parses a number of bytes, which may be hexadecimal as addresses are.
+fn bytes(text: &str) -> Result<u64, String> {
+    number::unsigned(text).map_or_else(|| size::parse(text), Ok)
 }
 
 impl Mem {

@@ -11,9 +11,18 @@ pub(super) fn delay(text: &str) -> Result<f64, String> {
 
 /// Parses a time limit in seconds, at most a day.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    within_a_day(text, "time limit")
+}
+
+/// Parses an interval in seconds, at most a day.
+pub(super) fn interval(text: &str) -> Result<f64, String> {
+    within_a_day(text, "interval")
+}
+
+fn within_a_day(text: &str, what: &str) -> Result<f64, String> {
     let is_possible = |seconds: &f64| *seconds > 0.0 && *seconds <= 86_400.0;
     text.parse()
         .ok()
         .filter(is_possible)
-        .ok_or_else(|| format!("invalid time limit {text:?}: expected more than 0 and at most 86400 seconds (a day)"))
+        .ok_or_else(|| format!("invalid {what} {text:?}: expected more than 0 and at most 86400 seconds (a day)"))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::time::seconds;
+use super::time::interval;
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
@@ -18,7 +18,7 @@ pub(crate) struct Top {
     pub(crate) sort: Sort,
 
     /// Interval between readings in seconds; rates are of one interval
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: f64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Stats {
     pub(crate) watch: bool,
 
     /// With --watch, the interval in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, requires = "watch")]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval, requires = "watch")]
     pub(crate) interval: f64,
 
     /// Remove the files of owners that are gone

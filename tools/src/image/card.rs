@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use cmdseq::text::printable;
 use fpga_driver::region::{Maker, Region};
 use fpga_image::{Format, Image, Uuid};
 use fpga_select::Selector;
@@ -29,6 +30,11 @@ fn possessive(maker: Maker) -> &'static str {
     }
 }
 
+/// Whether an image is for an emulator, and for no card.
+pub(super) fn is_for_emulation(image: &Image<'_>) -> bool {
+    matches!(image, Image::Xclbin(xclbin) if xclbin.is_for_emulation())
+}
+
 /// Writes GUIDs one after the other.
 fn listed(guids: &[Uuid]) -> String {
     guids.iter().map(Uuid::to_string).collect::<Vec<_>>().join(", ")
@@ -52,7 +58,7 @@ impl ImageCard {
 
     /// Returns whether an image is for the card's interface; `None` if it does not say what it is for.
     pub(super) fn fits(&self, image: &Image<'_>) -> Option<bool> {
-        if maker(image.format()) != self.0.maker() {
+        if maker(image.format()) != self.0.maker() || is_for_emulation(image) {
             return Some(false);
         }
         let interfaces = image.interfaces();
@@ -61,12 +67,15 @@ impl ImageCard {
 
     /// Returns what of an image goes to the card, if the image is for its interface.
     pub(super) fn checked<'a>(&self, path: &Path, image: &Image<'a>, unchecked: bool) -> Result<&'a [u8]> {
-        let (path, card, format) = (path.display(), self.interface(), image.format());
+        let (path, card, format) = (printable(&path.to_string_lossy()), self.interface(), image.format());
         let refused = |what: String| Err(Failure::refused(format!("{path}: {what}")));
         let (theirs, ours) = (maker(format), self.0.maker());
         if theirs != ours {
             let (theirs, ours) = (possessive(theirs), possessive(ours));
             return refused(format!("{} files are for {theirs} cards, and this card is {ours}", format.name()));
+        }
+        if is_for_emulation(image) {
+            return refused("the file is for emulation, not for a card".to_owned());
         }
         match self.fits(image) {
             Some(false) => {

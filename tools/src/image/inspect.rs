@@ -1,8 +1,9 @@
 //! `fpgactl image inspect`: shows what an image file holds.
 
+use cmdseq::text::printable;
 use fpga_image::bit::Bit;
 use fpga_image::gbs::Gbs;
-use fpga_image::xclbin::{self, ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name};
+use fpga_image::xclbin::{self, ClockKind, Xclbin, ip_kind_name, kind_name, memory_kind_name, mode_name};
 use fpga_image::{Format, Image};
 use fpga_select::Selector;
 use schemars::JsonSchema;
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{Cli, ImageInspect};
 use crate::exit::Result;
-use crate::image::card::ImageCard;
+use crate::image::card::{ImageCard, is_for_emulation};
 use crate::image::{parse, read};
 use crate::{output, size};
 
@@ -152,7 +153,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
         let (interface, fits) = (card.interface().to_string(), card.fits(&image));
         printed.card = Some(Card { selector: selector.clone(), interface, fits });
     }
-    if cli.json { output::json(&printed) } else { output::write(text(&printed, image.format()).as_bytes()) }
+    if cli.json { output::json(&printed) } else { output::write(text(&printed, &image).as_bytes()) }
 }
 
 fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {
@@ -318,18 +319,20 @@ fn shown(property: &Property) -> String {
     }
 }
 
-fn text(printed: &Printed, format: Format) -> String {
-    let mut rows =
-        vec![vec!["file".to_owned(), format!("{} ({}, {} bytes)", printed.file, printed.format, printed.bytes)]];
+fn text(printed: &Printed, image: &Image<'_>) -> String {
+    let mut rows = Vec::new();
     let mut row = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            rows.push(vec![name.to_owned(), value]);
+            rows.push(vec![name.to_owned(), printable(&value)]);
         }
     };
     let bytes = |bytes: u64| format!("{bytes} bytes");
+    let named = |name: Option<&str>, code: u32| name.map_or_else(|| code.to_string(), str::to_owned);
+    row("file", Some(format!("{} ({}, {} bytes)", printed.file, printed.format, printed.bytes)));
     row("platform", printed.platform.clone());
     row("interface", printed.interface.clone());
     row("uuid", printed.id.clone());
+    row("mode", printed.mode.map(|mode| named(mode_name(mode), mode.into())));
     row("written by", printed.version.as_ref().map(|version| format!("version {version} of AMD's tools")));
     row("signature", printed.signature_bytes.map(bytes));
     row("user's signature", printed.user_signature_bytes.map(bytes));
@@ -340,7 +343,7 @@ fn text(printed: &Printed, format: Format) -> String {
     for one in &printed.accelerators {
         row("accelerator", Some(format!("{} ({})", one.guid, one.name)));
     }
-    row("card", printed.card.as_ref().map(compared));
+    row("card", printed.card.as_ref().map(|card| compared(card, image)));
     let mut text = output::table(&rows);
     let mut table = |heading: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
@@ -349,7 +352,6 @@ fn text(printed: &Printed, format: Format) -> String {
             text += &output::table(&[vec![heading], rows].concat());
         }
     };
-    let named = |name: Option<&str>, code: u32| name.map_or_else(|| code.to_string(), str::to_owned);
     let hex = |value: u64| format!("{value:#x}");
     let sections = printed.sections.iter();
     table(
@@ -364,23 +366,22 @@ fn text(printed: &Printed, format: Format) -> String {
         vec![one.name.clone(), kind, hex(one.address), size::show(one.bytes), used.to_owned()]
     };
     table(&["MEMORY", "KIND", "ADDRESS", "SIZE", "USED"], printed.memories.iter().map(memory).collect());
-    let kernel = |(index, one): (usize, &Kernel)| {
-        let memories = printed.connections.iter().filter(|connection| connection.kernel as usize == index);
-        let memories = memories.map(|connection| {
-            let memory = &printed.memories[connection.memory as usize].name;
-            format!("{}={memory}", connection.argument)
-        });
+    let mut memories = vec![Vec::new(); printed.kernels.len()];
+    for one in &printed.connections {
+        memories[one.kernel as usize].push(format!("{}={}", one.argument, printed.memories[one.memory as usize].name));
+    }
+    let kernel = |(one, memories): (&Kernel, Vec<String>)| {
         let address = one.address.map_or("-".to_owned(), hex);
-        vec![one.name.clone(), named(one.kind_name, one.kind), address, memories.collect::<Vec<_>>().join(" ")]
+        vec![one.name.clone(), named(one.kind_name, one.kind), address, memories.join(" ")]
     };
-    table(&["BLOCK", "KIND", "ADDRESS", "ARGUMENTS"], printed.kernels.iter().enumerate().map(kernel).collect());
+    table(&["BLOCK", "KIND", "ADDRESS", "ARGUMENTS"], printed.kernels.iter().zip(memories).map(kernel).collect());
     let clock = |one: &Clock| vec![one.name.clone(), one.kind.clone(), format!("{} MHz", one.mhz)];
     table(&["CLOCK", "KIND", "RATE"], printed.clocks.iter().map(clock).collect());
     let nodes = printed.partition.iter().flat_map(|partition| &partition.nodes);
     let properties = nodes.flat_map(|node| node.properties.iter().map(move |property| (node, property)));
     let property = |(node, one): (&Node, &Property)| vec![node.path.clone(), one.name.clone(), shown(one)];
     table(&["NODE", "PROPERTY", "VALUE"], properties.map(property).collect());
-    text + note(format)
+    text + note(image.format())
 }
 
 /// What the format does not tell, or this program does not do.
@@ -398,9 +399,10 @@ fn note(format: Format) -> &'static str {
     }
 }
 
-fn compared(card: &Card) -> String {
+fn compared(card: &Card, image: &Image<'_>) -> String {
     let fits = match card.fits {
         Some(true) => "the file is for it",
+        Some(false) if is_for_emulation(image) => "the file is for emulation, not for a card",
         Some(false) => "the file is NOT for it",
         None => "the file does not say whether it is for it",
     };

@@ -6,9 +6,10 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use cmdseq::text::printable;
 use fpga_hal::PciAddress;
 use fpga_select::Selector;
 use serde::de::DeserializeOwned;
@@ -86,7 +87,10 @@ impl Kept {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(Failure::file(&earlier, &error)),
             _ => {}
         }
-        atomic_file::write(&pending, image)?;
+        atomic_file::write(&pending, image).inspect_err(|_| {
+            // Without a new image the second name is of no use. If it stays, `refused` knows it.
+            let _ = remove(&earlier);
+        })?;
         synchronise(&self.folder)
     }
 
@@ -108,6 +112,13 @@ impl Kept {
     /// Notes that the image was refused before anything was started: a load that was killed before is still to be recovered.
     pub(super) fn refused(&self) -> Result<()> {
         let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
+        let inode = |path: &Path| path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()));
+        if let Some(one) = inode(&earlier)
+            && inode(&pending) == Some(one)
+        {
+            // A load was killed between the two names and its own image: renaming would leave both.
+            return self.gave_up();
+        }
         match fs::rename(&earlier, &pending) {
             Ok(()) => synchronise(&self.folder),
             Err(error) if error.kind() == ErrorKind::NotFound => self.gave_up(),
@@ -219,7 +230,7 @@ fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let mut text = Vec::new();
     file.take(NOTE_BYTES_MAX).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
     serde_json::from_slice(&text).map(Some).map_err(|error| {
-        let what = format!("{}: invalid note of a port: {error}", path.display());
+        let what = format!("{}: invalid note of a port: {error}", printable(&path.to_string_lossy()));
         Failure::refused(what).with_help("set its masks by setpci (ECAP_AER+08.l and +14.l), and delete the file")
     })
 }

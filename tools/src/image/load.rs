@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use cmdseq::text::printable;
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,6 +19,10 @@ use crate::{cards, functions, output, size};
 
 /// What a card holds after a load that failed.
 const NOTHING: &str = "no accelerator is loaded";
+/// What it holds after a load that was not started.
+const UNCHANGED: &str = "the card was not changed";
+/// What is said before the failure of what follows a load.
+pub(super) const LOADED_BUT: &str = "the image is loaded, but";
 /// What helps while the journal is kept.
 const RECOVER: &str = "use `fpgactl image recover`";
 
@@ -39,9 +44,11 @@ pub(crate) struct Printed<'a> {
 pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     let interrupt = Interrupt::listen_until_restored()?;
     let data = read(&arguments.file)?;
+    check_before(&interrupt)?;
     let image = parse(&arguments.file, &data)?;
     let selector = Selector::parse(&arguments.card)?;
     let mut card = ImageCard::open(&selector, &arguments.card)?;
+    check_before(&interrupt)?;
     let bitstream = card.checked(&arguments.file, &image, arguments.unchecked)?;
     let kept = Kept::of(&selector, &arguments.state)?;
     let mut upstream = None;
@@ -61,7 +68,9 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         if let Some(reason) = upstream.as_ref().and_then(Upstream::refusal) {
             note(&reason);
         }
-        if let Err(failure) = kept.begin(&data) {
+        let begun = kept.begin(&data);
+        let begun = begun.and_then(|()| check_before(&interrupt).map_err(|failure| told(failure, kept.refused())));
+        if let Err(failure) = begun {
             return unmask(upstream, Err(failure));
         }
     }
@@ -70,7 +79,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     let loaded = card.load(bitstream, "loading", &interrupt).and_then(|()| card.check_loaded(&image));
     let seconds = began.elapsed().as_secs_f64();
     let loaded = match loaded {
-        Ok(()) => kept.as_ref().map_or(Ok(()), Kept::succeeded),
+        Ok(()) => kept.as_ref().map_or(Ok(()), note_loaded),
         Err(failure) => Err(roll_back(&mut card, kept.as_ref(), failure)),
     };
     unmask(upstream, loaded)?;
@@ -92,11 +101,21 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     output::write(text(&printed, selector.kind()).as_bytes())
 }
 
+/// Fails after a signal that came before the load was started.
+pub(super) fn check_before(interrupt: &Interrupt) -> Result<()> {
+    interrupt.check().map_err(|_| Failure::new(Exit::Interrupted, format!("interrupted before the load; {UNCHANGED}")))
+}
+
+/// Notes that the image is loaded. A failure says that it is, and does not end the command as a missing file would.
+pub(super) fn note_loaded(kept: &Kept) -> Result<()> {
+    kept.succeeded().map_err(|failure| Failure::new(Exit::Failed, failure.message()).about(LOADED_BUT))
+}
+
 /// Restores the masks of the port above, however the load has ended.
 pub(super) fn unmask<T>(upstream: Option<Upstream<'_>>, loaded: Result<T>) -> Result<T> {
     match (loaded, upstream.map_or(Ok(()), Upstream::restore)) {
         (loaded, Ok(())) => loaded,
-        (Ok(_), Err(failure)) => Err(failure.about("the image is loaded, but")),
+        (Ok(_), Err(failure)) => Err(failure.about(LOADED_BUT)),
         (Err(failure), Err(also)) => Err(failure.with_help(also.message())),
     }
 }
@@ -116,7 +135,9 @@ fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Fai
 /// Loads the last image that was loaded before, to its end. Returns the failure, with what the card holds now, and the image's name if
 /// it is loaded. The journal is kept as long as trying again may help.
 pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Failure, Option<String>) {
-    let before = kept.good().and_then(|good| {
+    let good = kept.good();
+    let holds = if good.is_err() && failure.exit() == Exit::Refused { UNCHANGED } else { NOTHING };
+    let before = good.and_then(|good| {
         good.map(|data| load_kept(card, kept, &data, "rolling back", &Interrupt::default())).transpose()
     });
     match before {
@@ -128,12 +149,18 @@ pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Fail
             // It says itself that nothing is loaded.
             Exit::Interrupted => (failure.with_help(&format!("{RECOVER} to load the image")), None),
             // An image that recovering has found, and that was refused. A load that was killed before it may be left.
-            Exit::Refused => (told(failure.with_help(NOTHING), kept.refused()), None),
+            Exit::Refused => (told(failure.with_help(UNCHANGED), kept.refused()), None),
             // It would fail again.
             _ => (told(failure.with_help(NOTHING), kept.gave_up()), None),
         },
+        // Both were refused before anything was started: the card is not the one that they were kept for.
+        Err(also) if failure.exit() == Exit::Refused && also.exit() == Exit::Refused => {
+            let folder = printable(&kept.folder().to_string_lossy());
+            let help = format!("{}; {UNCHANGED}: if the images are another card's, delete {folder}", also.message());
+            (failure.with_help(&help), None)
+        }
         Err(also) => {
-            let help = format!("rolling back failed, {NOTHING}: {}; {RECOVER} to try again", also.message());
+            let help = format!("rolling back failed, {holds}: {}; {RECOVER} to try again", also.message());
             (failure.with_help(&help), None)
         }
     }
@@ -166,7 +193,7 @@ pub(super) fn load_kept(
 /// Names an image by what it has brought, or by where it is.
 fn named(path: &Path, accelerators: &[String]) -> String {
     match accelerators {
-        [] => format!("the image kept in {}", path.display()),
+        [] => format!("the image kept in {}", printable(&path.to_string_lossy())),
         all => format!("accelerator {}", all.join(", ")),
     }
 }

@@ -11,6 +11,7 @@ mod upstream;
 use std::io::Read as _;
 use std::path::Path;
 
+use cmdseq::text::printable;
 use fpga_image::{BYTES_MAX, Error, Image};
 
 use crate::exit::{Failure, Result};
@@ -34,5 +35,5 @@ fn parse<'a>(path: &Path, data: &'a [u8]) -> Result<Image<'a>> {
 }
 
 fn refused(path: &Path, error: &Error) -> Failure {
-    Failure::refused(format!("{}: {error}", path.display()))
+    Failure::refused(format!("{}: {error}", printable(&path.to_string_lossy())))
 }

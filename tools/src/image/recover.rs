@@ -8,7 +8,7 @@ use crate::cli::{Cli, ImageRecover};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::load::{load_kept, undo, unmask};
+use crate::image::load::{LOADED_BUT, check_before, load_kept, note_loaded, undo, unmask};
 use crate::image::upstream::{Upstream, restore_noted};
 use crate::interrupt::Interrupt;
 use crate::{functions, output};
@@ -49,18 +49,28 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
     let sysfs = functions::sysfs(cli);
     // Whatever becomes of the masks, the image comes first.
     let noted = restore_noted(&sysfs, &kept);
-    let (done, image) = match kept.pending()? {
-        None => (Done::Nothing, None),
-        Some(data) => {
-            let mut card = ImageCard::open(&selector, &arguments.card)?;
+    let card = match kept.pending()? {
+        Some(_) => Some(ImageCard::open(&selector, &arguments.card)?),
+        None => None,
+    };
+    // Another load of the card may have ended before this command had opened the card.
+    let (done, image) = match (card, kept.pending()?) {
+        (Some(mut card), Some(data)) => {
             let upstream = match &noted {
                 Ok(left) => Upstream::mask(&sysfs, &selector, left.as_ref().map(|left| left.port), &kept)?,
                 Err(_) => None,
             };
-            unmask(upstream, complete(&mut card, &kept, &data, &interrupt))?
+            let completed = check_before(&interrupt).and_then(|()| complete(&mut card, &kept, &data, &interrupt));
+            unmask(upstream, completed)?
         }
+        _ => (Done::Nothing, None),
     };
-    let unmasked = noted?.filter(|left| left.is_restored).map(|left| left.port.to_string());
+    let noted = noted.map_err(|failure| match done {
+        Done::Nothing => failure,
+        Done::Completed => failure.about(LOADED_BUT),
+        Done::Undone => failure.about("the image before is loaded, but"),
+    })?;
+    let unmasked = noted.filter(|left| left.is_restored).map(|left| left.port.to_string());
     let (schema, kind) = ("fpgactl.image-recover/1", selector.kind().name());
     let printed = Printed { schema, selector: &arguments.card, kind, done, image, unmasked };
     if cli.json {
@@ -80,7 +90,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
 fn complete(card: &mut ImageCard, kept: &Kept, data: &[u8], interrupt: &Interrupt) -> Result<(Done, Option<String>)> {
     let failure = match load_kept(card, kept, data, "loading", interrupt) {
         Ok(image) => {
-            kept.succeeded()?;
+            note_loaded(kept)?;
             return Ok((Done::Completed, Some(image)));
         }
         Err(failure) => failure,

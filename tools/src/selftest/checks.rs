@@ -43,6 +43,27 @@ impl Checks {
     }
 }
 
+/// A test that has failed, or what restores the memory that it used.
+#[derive(Debug, thiserror::Error)]
+#[error("{first}; {bytes} bytes at 0x0 are not restored")]
+pub(super) struct NotRestored {
+    /// The first failure.
+    first: String,
+    bytes: usize,
+}
+
+/// Returns how a test has ended that used `bytes` of card memory, given whether they were `restored`.
+pub(super) fn after_restoring<T, E: std::error::Error + From<NotRestored>>(
+    tested: std::result::Result<T, E>,
+    restored: std::result::Result<(), E>,
+    bytes: usize,
+) -> std::result::Result<T, E> {
+    match restored {
+        Ok(()) => tested,
+        Err(error) => Err(NotRestored { first: with_causes(&tested.err().unwrap_or(error)), bytes }.into()),
+    }
+}
+
 /// Data that is not what was written.
 #[derive(Debug, thiserror::Error)]
 #[error("wrong data at card address {address:#x}: wrote {wrote:#04x}, read {read:#04x}")]

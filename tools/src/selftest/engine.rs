@@ -7,7 +7,7 @@ use fpga_hal::{BarIndex, Function};
 
 use crate::data::pattern;
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{Checks, TESTED_BYTES, WrongData, compare, rate};
+use crate::selftest::checks::{Checks, NotRestored, TESTED_BYTES, WrongData, after_restoring, compare, rate};
 
 /// Lengths of transfers: around the beats, pages and buffers of engines.
 const LENGTHS: [usize; 9] = [1, 3, 63, 64, 65, 4095, 4097, 1 << 20, TESTED_BYTES - 1];
@@ -23,6 +23,8 @@ enum Failed {
     Engine(#[from] Error),
     #[error(transparent)]
     Data(#[from] WrongData),
+    #[error(transparent)]
+    NotRestored(#[from] NotRestored),
     #[error("a window on card memory")]
     Window(#[source] fpga_hal::Error),
     #[error("{0}")]
@@ -52,9 +54,11 @@ pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interru
 fn restoring(engine: &mut Engine, test: impl FnOnce(&mut Engine) -> Result<String, Failed>) -> Result<String, Failed> {
     let mut saved = vec![0; TESTED_BYTES];
     engine.read(0, &mut saved)?;
-    let result = test(engine);
-    engine.write(0, &saved)?;
-    result
+    let tested = test(engine);
+    // A failed transfer may have left the engine stuck. Memory keeps its contents.
+    let ended = if tested.is_err() { engine.reset() } else { Ok(()) };
+    let restored = ended.and_then(|()| engine.write(0, &saved)).map_err(Failed::from);
+    after_restoring(tested, restored, TESTED_BYTES)
 }
 
 fn transfers(engine: &mut Engine, completion: Completion, interrupt: &Interrupt) -> Result<String, Failed> {

@@ -9,6 +9,10 @@ mod msgdma;
 mod readings;
 mod sequencer;
 
+use std::time::Duration;
+
+use cmdseq::text::printable;
+use fpga_driver::board;
 use fpga_hal::Function;
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
@@ -16,7 +20,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::selftest::checks::{Check, Checks};
 use crate::{cards, known, output, size};
 
@@ -30,10 +34,14 @@ pub(crate) struct Printed<'a> {
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
-    let interrupt = Interrupt::listen_until_restored()?;
     let selector = Selector::parse(&arguments.card)?;
-    let selection = selector.open()?;
-    let function = cards::single(&selection)?;
+    // As long as nothing was changed, a signal ends the command at once.
+    let mut selection = selector.open_cards(Duration::MAX)?;
+    let functions = cards::take_single(&mut selection)?;
+    let interrupt = Interrupt::listen_until_ended()?;
+    let function = &functions.data.clone();
+    // A board file of another board is refused before anything is tested.
+    board::of(function).map_err(fpga_driver::Error::from)?;
     let mut checks = Checks::default();
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
@@ -42,7 +50,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     readings::test(&mut checks, function);
     let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
     let channels = channels::test(&mut checks, function);
-    let sequencer = sequencer::test(&mut checks, function, &interrupt);
+    let sequencer = sequencer::test(&mut checks, functions, &interrupt);
     if !has_engine && !is_control && !has_exerciser && channels.is_none() && sequencer.is_none() {
         let parts = "no XDMA or mSGDMA engine, control function, host exerciser, channels or command sequencer";
         let found = format!("{parts}: nothing that this program can use");
@@ -58,10 +66,10 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
         mock,
         checks: checks.0,
     };
-    match cli.json {
-        true => output::json(&printed)?,
-        false => output::write(text(&printed).as_bytes())?,
-    }
+    interrupt::ending_at_once(|| match cli.json {
+        true => output::json(&printed),
+        false => output::write(text(&printed).as_bytes()),
+    })?;
     interrupt.check()?;
     match failed {
         0 => Ok(()),
@@ -91,7 +99,7 @@ fn identity(function: &Function) -> std::result::Result<String, fpga_hal::Error>
 fn text(printed: &Printed<'_>) -> String {
     let row = |check: &Check| {
         let verdict = if check.ok { "ok" } else { "FAILED" };
-        vec![check.id.to_owned(), verdict.to_owned(), check.found.clone()]
+        vec![check.id.to_owned(), verdict.to_owned(), printable(&check.found)]
     };
     let rows: Vec<Vec<String>> = printed.checks.iter().map(row).collect();
     let note = match printed.mock {

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cmdseq::Instruction;
-use fpga_driver::{Card, Error};
-use fpga_hal::Function;
+use fpga_driver::{Card, CardFunctions, Error};
 
 use crate::data::pattern;
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{Checks, TESTED_BYTES, WrongData, compare, rate};
+use crate::selftest::checks::{Checks, NotRestored, TESTED_BYTES, WrongData, after_restoring, compare, rate};
 
 /// Instructions that are timed.
 const INSTRUCTIONS: u32 = 1000;
@@ -22,13 +21,15 @@ enum Failed {
     Card(#[from] Error),
     #[error(transparent)]
     Data(#[from] WrongData),
+    #[error(transparent)]
+    NotRestored(#[from] NotRestored),
     #[error("{0}")]
     Other(String),
 }
 
 /// Tests the sequencer of a function. Returns whether it is a model; `None` without a sequencer.
-pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> Option<bool> {
-    let mut card = match Card::open(function.clone()) {
+pub(super) fn test(checks: &mut Checks, functions: CardFunctions, interrupt: &Interrupt) -> Option<bool> {
+    let mut card = match Card::open(functions) {
         Ok(card) => card,
         Err(Error::NoSequencer { .. }) => return None,
         Err(error) => {
@@ -65,25 +66,34 @@ fn memory(card: &mut Card) -> Result<String, Failed> {
     if bytes == 0 {
         return Err(Failed::Other("the card says that it has no memory".to_owned()));
     }
-    let (mut saved, mut data, mut back) = (vec![0; bytes], vec![0; bytes], vec![0; bytes]);
+    let mut saved = vec![0; bytes];
     card.read_memory(0, &mut saved)?;
+    let tested = written_and_read(card, bytes);
+    let ended = if tested.is_err() { card.abort() } else { Ok(()) };
+    let restored = ended.and_then(|()| card.write_memory(0, &saved)).map_err(Failed::from);
+    after_restoring(tested, restored, bytes)
+}
+
+fn written_and_read(card: &mut Card, bytes: usize) -> Result<String, Failed> {
+    let (mut data, mut back) = (vec![0; bytes], vec![0; bytes]);
     pattern(1, 0, 0, &mut data);
     let began = Instant::now();
-    let wrote = card.write_memory(0, &data);
+    card.write_memory(0, &data)?;
     let write = rate(bytes, began.elapsed().as_secs_f64());
     let began = Instant::now();
-    let read = wrote.and_then(|()| card.read_memory(0, &mut back));
-    let read_rate = rate(bytes, began.elapsed().as_secs_f64());
-    card.write_memory(0, &saved)?;
-    read?;
+    card.read_memory(0, &mut back)?;
+    let read = rate(bytes, began.elapsed().as_secs_f64());
     compare(0, &data, &back)?;
-    Ok(format!("{} MiB written and read back: write {write}, read {read_rate}", bytes >> 20))
+    Ok(format!("{} MiB written and read back: write {write}, read {read}", bytes >> 20))
 }
 
 fn errors(card: &Card) -> Result<String, Failed> {
     let health = card.sequencer_state()?.health;
-    match health.is_good() {
+    let of_sequencer = (!health.is_good()).then(|| health.to_string());
+    let of_shell = card.shell_errors()?.into_iter().map(|one| one.to_string());
+    let errors: Vec<String> = of_sequencer.into_iter().chain(of_shell).collect();
+    match errors.is_empty() {
         true => Ok("none reported".to_owned()),
-        false => Err(Failed::Other(health.to_string())),
+        false => Err(Failed::Other(errors.join("; "))),
     }
 }

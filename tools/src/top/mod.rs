@@ -12,17 +12,20 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use std::io::{ErrorKind, IsTerminal as _};
-use std::os::fd::AsFd as _;
+use std::io::IsTerminal as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{LeaveAlternateScreen, disable_raw_mode};
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::output;
 use crate::stats::{self, Before};
 use columns::COLUMNS;
@@ -74,7 +77,7 @@ fn wait(interrupt: &Interrupt, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while Instant::now() < end {
         interrupt.check()?;
-        std::thread::sleep(end.saturating_duration_since(Instant::now()).min(PAUSE));
+        thread::sleep(end.saturating_duration_since(Instant::now()).min(PAUSE));
     }
     Ok(())
 }
@@ -91,7 +94,7 @@ fn table(model: &Model, sort: cli::Sort) -> String {
     output::table(&std::iter::once(heads).chain(cells).collect::<Vec<_>>()) + &notes
 }
 
-/// Draws and reads keys, until a key or a signal ends it.
+/// Draws and reads keys, until a key or a signal ends it, or the terminal hangs up.
 fn watch(
     cli: &Cli,
     interrupt: &Interrupt,
@@ -99,18 +102,34 @@ fn watch(
     screen: &mut Screen,
     interval: Duration,
 ) -> Result<()> {
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("terminal: {error}"));
+    // A terminal that has hung up passes for none.
+    let has_keyboard = std::io::stdin().is_terminal();
+    let end = move || end_with_terminals(has_keyboard);
+    thread::Builder::new().name("terminal".to_owned()).spawn(end).map_err(Failure::no_thread)?;
+    match draw_until_quit(cli, interrupt, readings, screen, interval) {
+        Err(_) if has_hung_up(has_keyboard, Duration::ZERO) => Ok(()),
+        ended => ended.map_err(|error| Failure::new(Exit::Failed, format!("terminal: {error}"))),
+    }
+}
+
+fn draw_until_quit(
+    cli: &Cli,
+    interrupt: &Interrupt,
+    readings: &mut Readings,
+    screen: &mut Screen,
+    interval: Duration,
+) -> std::io::Result<()> {
     // Restores the terminal also when this panics.
-    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let mut terminal = ratatui::try_init()?;
     let mut next = Instant::now() + interval;
     let outcome = loop {
         if let Err(error) = terminal.draw(|frame| view::draw(frame, &readings.model, screen)) {
-            break Err(failed(error));
+            break Err(error);
         }
         match keys(interrupt, screen, next) {
             Ok(Pressed::Quit) => break Ok(()),
             Ok(Pressed::Continue) => {}
-            Err(error) => break Err(failed(error)),
+            Err(error) => break Err(error),
         }
         if Instant::now() >= next {
             if let Err(failure) = readings.read(cli) {
@@ -119,28 +138,34 @@ fn watch(
             next = Instant::now() + interval;
         }
     };
-    outcome.and(ratatui::try_restore().map_err(failed))
+    // The modes are those of the terminal that keys are read from, which may be another, and gone.
+    let restored = disable_raw_mode();
+    let left = execute!(std::io::stdout(), LeaveAlternateScreen, Show);
+    // Its drop would show the cursor again, and panic if neither the terminal nor stderr can be written.
+    std::mem::forget(terminal);
+    outcome.and(restored).and(left)
 }
 
-/// Waits for a key or another size of the terminal, for at most `time`.
-///
-/// # Errors
-/// The terminal has hung up: reading from it would not end.
-fn is_pressed(time: Duration) -> std::io::Result<bool> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return event::poll(time);
+/// Ends the process when the terminal, or the one that keys are read from, hangs up. On a thread, because crossterm would go on
+/// reading without end.
+fn end_with_terminals(has_keyboard: bool) {
+    while !has_hung_up(has_keyboard, PAUSE) {}
+    let stdout = std::io::stdout();
+    // A terminal that takes nothing more, as after Ctrl-S, stays as it is: whoever draws may hold the lock, and wait.
+    let is_writable = interrupt::is_ready(&stdout, PollFlags::POLLOUT, Duration::ZERO).unwrap_or(false);
+    // Held until the end, so that nothing more is drawn.
+    let mut locked = is_writable.then(|| stdout.lock());
+    if let Some(stdout) = &mut locked {
+        // Fails if this terminal is the one that has hung up.
+        let _ = execute!(stdout, LeaveAlternateScreen, Show);
     }
-    let mut keys = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-    match poll(&mut keys, time) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    match keys[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)) {
-        true => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "has hung up")),
-        false => event::poll(Duration::ZERO),
-    }
+    std::process::exit(0);
+}
+
+/// Waits for `time` at most at each terminal, and returns whether the terminal, or the one that keys are read from, has hung up.
+fn has_hung_up(has_keyboard: bool, time: Duration) -> bool {
+    let is_gone = |terminal: BorrowedFd<'_>| interrupt::is_ready(terminal, PollFlags::empty(), time).unwrap_or(false);
+    is_gone(std::io::stdout().as_fd()) || has_keyboard && is_gone(std::io::stdin().as_fd())
 }
 
 /// Waits until `next`, a key, or another size of the terminal; a signal quits.
@@ -150,7 +175,7 @@ fn keys(interrupt: &Interrupt, screen: &mut Screen, next: Instant) -> std::io::R
             return Ok(Pressed::Quit);
         }
         let left = next.saturating_duration_since(Instant::now());
-        if is_pressed(left.min(PAUSE))? {
+        if event::poll(left.min(PAUSE))? {
             return Ok(match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => screen.press(key),
                 _ => Pressed::Continue,

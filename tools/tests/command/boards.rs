@@ -168,7 +168,27 @@ fn wrong_files_are_refused_by_line_and_name() {
         assert_eq!(output.status.code(), Some(code), "{error}");
         assert!(error.contains(why), "{board}: {error}");
     }
-    for arguments in [&["asm", "--board", "any", "x.seq"][..], &["list", "--board", "any"]] {
+    for arguments in [
+        &["asm", "--board", "any", "x.seq"][..],
+        &["list", "--board", "any"],
+        &["bind", "0000:3b:00.0", "--board", "any"],
+        &["unbind", "0000:3b:00.0", "--board-dir", shown],
+        &["reset", "mock:s10-dfl:2/0.control", "--board", "any"],
+        &["reset", "mock:s10-dfl:2/0.control", "--board-dir", shown],
+    ] {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }
+    // Before anything is tested, reset, read or written.
+    for arguments in [
+        &["selftest", "mock:alveo-xdma:1"][..],
+        &["reset", "mock:s10-dfl:2/0.control", "--errors"],
+        &["reg", "mock:alveo-xdma:1", "0x0"],
+        &["reg", "mock:alveo-xdma:1", "0x4000", "1"],
+    ] {
+        let output = run(&[arguments, &["--board", "s10-pac"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("it is not for functions "), "{error}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0), "{error}");
+    }
+    assert!(run(&["reset", "mock:s10-dfl:2/0.control", "--errors", "--board", "s10-dfl"]).status.success());
 }

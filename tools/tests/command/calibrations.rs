@@ -39,6 +39,61 @@ fn plans_go_by_what_was_measured() {
     assert_eq!(by_variable["predicted"]["arrival_us"].as_f64(), Some(predicted));
 }
 
+/// The blocks that a late card finds in its receive buffer have come over slow links too.
+#[test]
+fn slow_links_hide_nothing_of_the_cards() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("slow.json");
+    for slow in [1, 3] {
+        let cards = format!("mock:optweb:4+slow={slow}");
+        let written = json(&["calibrate", "--cards", &cards, "--output", file.to_str().unwrap()]);
+        let all = written["parameters"].as_array().unwrap();
+        let measured = |name: &str| all.iter().find(|one| one["name"] == name).unwrap()["measured"].clone();
+        assert_eq!((measured("link_mbps"), measured("switch_cycles")), ((slow * 1000).into(), 10.into()), "{cards}");
+        assert_eq!(measured("reduce_unit_cycles"), 8, "{cards}");
+        let beats = written["not_measured"].as_array().unwrap().iter().find(|one| one["name"] == "reduce_beat_cycles");
+        assert!(beats.unwrap()["why"].as_str().unwrap().contains("as fast as the pseudo channel"), "{cards}");
+    }
+}
+
+/// Links of 100 Gb/s behind pseudo channels of 51.2 Gb/s; the cards state 45.
+#[test]
+fn links_that_are_faster_than_the_pseudo_channels_are_not_taken_for_slower() {
+    const FAST: &str = "mock:optweb:2+slow=100";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fast.json");
+    let path = file.to_str().unwrap();
+    let written = json(&["calibrate", "--cards", FAST, "--output", path]);
+    let all = written["parameters"].as_array().unwrap();
+    let measured = |name: &str| all.iter().find(|one| one["name"] == name).unwrap()["measured"].clone();
+    assert_eq!(measured("link_mbps"), measured("channel_mbps"));
+    let printed = json(&["coll", "send", "--peer", "1", "--bytes", "1MiB", "--cards", FAST, "--calibration", path]);
+    let [bound, predicted, counted] =
+        ["bound_us", "predicted_us", "arrival_us"].map(|name| printed[name].as_f64().unwrap());
+    assert!(bound <= counted && (predicted / counted - 1.0).abs() < 0.02, "{bound}, {predicted}, {counted}");
+}
+
+/// The links are faster than the cards state, so a plan is faster than the bound of what they state.
+#[test]
+fn the_bound_is_that_of_the_measured_rates() {
+    const FAST: &str = "mock:optweb:4+slow=46";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fast.json");
+    let path = file.to_str().unwrap();
+    stdout(&["calibrate", "--cards", FAST, "--output", path]);
+    let planned = |more: &[&str]| {
+        let plan = ["plan", "alltoall", "--bytes", "4KiB", "--cards", FAST];
+        let printed = json(&[&plan[..], more].concat());
+        (printed["predicted"]["arrival_us"].as_f64().unwrap(), printed["bound_us"].as_f64().unwrap())
+    };
+    let (predicted, bound) = planned(&["--calibration", path]);
+    assert!(bound <= predicted && bound < planned(&[]).1, "{bound} and {predicted}");
+    let sizes = ["-b", "4KiB", "-e", "4KiB", "--cards", FAST, "--calibration", path, "--json"];
+    let row = crate::parsed(stdout(&[&["bench", "coll", "alltoall"], &sizes[..]].concat()));
+    let coll = json(&["coll", "alltoall", "--bytes", "4KiB", "--cards", FAST, "--calibration", path]);
+    assert_eq!((row["bound_us"].as_f64(), coll["bound_us"].as_f64()), (Some(bound), Some(bound)));
+}
+
 #[test]
 fn files_that_do_not_fit_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();

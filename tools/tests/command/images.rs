@@ -246,12 +246,8 @@ fn an_interrupted_load_is_rolled_back() {
     let long = bench.image(OTHER, "16MiB");
     let control = bench.served.control(0);
     let words = bench.words(&["load", long.to_str().unwrap()], &control);
-    let mut child = command(&words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    await_pending(&bench, &mut child);
-    assert_eq!(bench.masks(), ALL);
-    let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let (code, text) = failed(&child.wait_with_output().unwrap());
+    let is_near = || bench.kept("pending").exists() && bench.masks() == ALL;
+    let (code, text) = failed(&journal::interrupt_load(&words, || (), is_near));
     assert_eq!(code, 130, "{text}");
     assert!(
         text.contains("interrupted after") && text.ends_with(&format!("rolled back to accelerator {CARD}\n")),
@@ -417,6 +413,10 @@ fn masks_that_a_killed_load_left_are_restored_by_the_next() {
             fs::write(path, note).unwrap();
             let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
             assert_eq!(code, 7, "{note}: {text}");
+            // As if a load had been killed: the image comes first.
+            fs::copy(&image, bench.kept("pending")).unwrap();
+            let (code, text) = failed(&run(&bench.words(&["recover"], &bench.target())));
+            assert!(code == 7 && text.starts_with("fpgactl: the image is loaded, but: "), "{note}: {code}: {text}");
             let (code, text) = failed(&bench.load(&image));
             assert!(code == 0 && text.starts_with("note: "), "{note}: {code}: {text}");
         }

@@ -92,6 +92,22 @@ fn bash_completes_what_the_line_has() {
     }
     assert!(of("fpgactl run --tr").contains(&"--trace".to_owned()));
     assert!(of("fpgactl list ").contains(&"--json".to_owned()));
+    // What a command that looks at no machine refuses is not offered.
+    assert_eq!(of("fpgactl metrics --sta"), ["--stats-dir"]);
+    for refused in ["metrics --c", "top --b", "top --j", "mock serve --stats", "mock serve --ca"] {
+        assert!(of(&format!("fpgactl {refused}")).is_empty(), "{refused}");
+    }
+    assert_eq!(of("fpgactl coll --boa"), ["--board", "--board-dir"]);
+    assert_eq!(
+        of("fpgactl schema fpgactl.c"),
+        [
+            "fpgactl.calibration/1",
+            "fpgactl.channel-check/1",
+            "fpgactl.channel-generate/1",
+            "fpgactl.channel-load/1",
+            "fpgactl.coll/1"
+        ]
+    );
     // What readline keeps of a word is not given again.
     let file = folder.path().join("a:bc");
     fs::write(&file, "").unwrap();

@@ -1,9 +1,14 @@
-//! `fpgactl mem`: card memory by hand.
+//! `fpgactl mem` and `fpgactl reg`: memory and registers of a card by hand.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use nix::sys::stat::Mode;
 
 use crate::served::Served;
-use crate::{json, run, stdout};
+use crate::{command, json, run, stdout};
 
 /// Every shell, a card of each in process and, last, one without a sequencer.
 const CARDS: [&str; 6] = [
@@ -22,7 +27,7 @@ fn memory_is_tested_behind_every_shell() {
         assert_eq!((printed["action"].as_str(), printed["address"].as_u64()), (Some("test"), Some(0x1_0003)));
         assert_eq!((printed["bytes"].as_u64(), printed["mock"].as_bool()), (Some(9 << 20), Some(true)), "{cards}");
     }
-    let text = stdout(&["mem", "test", "mock:optweb:2/0", "0", "64"]);
+    let text = stdout(&["mem", "test", "mock:optweb:2/0", "0", "0x40", "--seed", "0x7"]);
     assert_eq!(text, "64 bytes at 0x0: written, read back and restored\n");
 }
 
@@ -62,6 +67,12 @@ fn what_is_not_there_is_refused() {
         (&["mem", "read", "mock:optweb:2/0", "0", "65537"], 2, "65537 bytes are too many to print: at most 65536"),
         (&["mem", "read", "mock:optweb:2/0", "x", "1"], 2, "invalid address \"x\""),
         (&["mem", "fill", "mock:optweb:2/0", "0", "1", "y"], 2, "invalid pattern \"y\""),
+        (&["mem", "fill", "mock:optweb:2/0", "0", "0xy", "1"], 2, "invalid number of bytes \"0xy\""),
+        (&["mem", "test", "mock:optweb:2/0", "0", "1", "--seed", "y"], 2, "invalid seed \"y\""),
+        // A file that says that it has 4096 bytes, and has a few.
+        (&["mem", "write", "mock:optweb:2/0", "0", "/sys/kernel/uevent_seqnum"], 1, "became shorter than 4096 bytes"),
+        // One that says that it has none.
+        (&["mem", "write", "mock:optweb:2/0", "0", "/proc/version"], 1, "/proc/version: has more than 0 bytes"),
         (&["mem", "write", "mock:optweb:2/0", "0", &missing], 4, "nothing"),
         (&["mem", "read", "mock:optweb:2/0", "0xffffffffffffffff", "64"], 2, "end beyond 64-bit addresses"),
         (&["mem", "read", "mock:optweb:2/0", "0x4000000000", "64"], 7, "card memory range"),
@@ -79,6 +90,139 @@ fn what_is_not_there_is_refused() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
         assert!(error.contains(why), "{arguments:?}: {error}");
     }
+}
+
+/// Whoever opens the control function would reset the card in the middle of the transfer.
+#[test]
+fn a_card_in_use_has_its_control_function() {
+    let served = Served::new(&["mock:s10-dfl:2"]);
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let mut read = command(&["mem", "read", &served.card(0), "0", "1MiB", "--output", pipe.to_str().unwrap()]);
+    let read = read.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut data = File::open(&pipe).unwrap();
+    // The command has the card, and waits for its reader.
+    data.read_exact(&mut [0]).unwrap();
+    let info = run(&["info", "--cards", &served.control(0)]);
+    assert_eq!(info.status.code(), Some(4), "{}", String::from_utf8_lossy(&info.stdout));
+    assert_eq!(data.read_to_end(&mut Vec::new()).unwrap(), (1 << 20) - 1);
+    let output = read.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The first failure is told, and what it left.
+#[test]
+fn a_test_that_fails_restores_memory_or_says_that_it_did_not() {
+    // The card stops while it is written, and never again runs an instruction.
+    let output = run(&["mem", "test", "mock:optweb:2/0+stop=0@500", "0x10000", "4MiB"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(5), "{error}");
+    assert!(error.starts_with("fpgactl: Waited ") && error.contains("for copy to complete"), "{error}");
+    assert!(error.ends_with("; 4194304 bytes at 0x10000 are not restored\n"), "{error}");
+    let output = run(&["selftest", "mock:optweb:2/0+stop=0@500"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let failed = text.lines().find(|line| line.contains("FAILED")).unwrap();
+    assert!(
+        failed.contains("FAILED  Waited ") && failed.ends_with("; 4194304 bytes at 0x0 are not restored"),
+        "{text}"
+    );
+    // It halts, and runs instructions again.
+    let output = run(&["mem", "test", "mock:optweb:2/0+poisoned=0@64", "0x10000", "4MiB"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("the sequencer halted") && !error.contains("restored"), "{error}");
+}
+
+#[test]
+fn an_output_keeps_its_mode_and_never_replaces_what_the_shell_has_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let read = ["mem", "read", "mock:optweb:2/0", "0", "16", "--output"];
+    for mode in [0o600, 0o666, 0o751] {
+        let (mine, link) = (path("mine"), path("link"));
+        fs::write(&mine, "before").unwrap();
+        fs::set_permissions(&mine, fs::Permissions::from_mode(mode)).unwrap();
+        let _ = std::os::unix::fs::symlink("mine", &link);
+        stdout(&[&read[..], &[&link]].concat());
+        assert_eq!(
+            (fs::read(&mine).unwrap(), mode),
+            (vec![0; 16], fs::metadata(&mine).unwrap().permissions().mode() & 0o777)
+        );
+    }
+    let log = path("log");
+    for (output, code, after) in
+        [("/dev/stdout", 7, ""), ("/dev/fd/1", 7, ""), (&log, 7, ""), ("/dev/stderr", 0, "\0\0\0\0")]
+    {
+        fs::write(&log, "before\n").unwrap();
+        let appended = || File::options().append(true).open(&log).unwrap();
+        let mut command = command(&["mem", "read", "mock:optweb:2/0", "0", "4", "--output", output]);
+        let ended = match code {
+            0 => command.stdout(Stdio::null()).stderr(appended()).output().unwrap(),
+            _ => command.stdout(appended()).output().unwrap(),
+        };
+        let error = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{output}: {error}");
+        assert!(code == 0 || error.contains("is stdout, where the result is printed"), "{output}: {error}");
+        assert_eq!(fs::read_to_string(&log).unwrap(), format!("before\n{after}"), "{output}");
+    }
+    // Nothing else is printed there.
+    let log = path("metrics");
+    let text = "before\n";
+    fs::write(&log, text).unwrap();
+    let appended = File::options().append(true).open(&log).unwrap();
+    let mut metrics = command(&["metrics", "--textfile", "/dev/stdout"]);
+    let metrics = metrics.env("FPGACTL_STATS_DIR", directory.path()).stdout(appended).output().unwrap();
+    assert!(metrics.status.success(), "{}", String::from_utf8_lossy(&metrics.stderr));
+    let printed = fs::read_to_string(&log).unwrap();
+    assert!(printed.starts_with(text) && printed.contains("# TYPE"), "{printed}");
+    // A file that gets lines as they are measured.
+    fs::write(&log, text).unwrap();
+    let appended = File::options().append(true).open(&log).unwrap();
+    let sweep = ["bench", "coll", "alltoall", "-b", "64", "-e", "64", "--cards", "mock:optweb:2", "--csv"];
+    let mut sweep = command(&[&sweep[..], &["/dev/stderr"]].concat());
+    assert!(sweep.stderr(appended).output().unwrap().status.success());
+    let printed = fs::read_to_string(&log).unwrap();
+    assert!(printed.starts_with(text) && printed.contains("alltoall"), "{printed}");
+}
+
+/// On cards that have stopped, work would end with another code.
+#[test]
+fn stdout_is_refused_before_any_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    fs::write(&log, "before\n").unwrap();
+    let sum = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/seq/sum.seq");
+    let sweep = ["bench", "coll", "broadcast", "-b", "64", "-e", "64"];
+    for arguments in [
+        &["run", sum, "--dump", "output@0=/dev/stdout"][..],
+        &["coll", "gather", "--bytes", "64", "--output", "/dev/stdout"],
+        &[&sweep[..], &["--svg", "/dev/stdout"]].concat(),
+        &[&sweep[..], &["--csv", "/dev/fd/1"]].concat(),
+    ] {
+        let appended = File::options().append(true).open(&log).unwrap();
+        let arguments = [arguments, &["--cards", "mock:optweb:4+stop=2", "--timeout", "1"]].concat();
+        let output = command(&arguments).stdout(appended).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{arguments:?}: {error}");
+        assert!(error.contains("is stdout, where the result is printed"), "{arguments:?}: {error}");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "before\n", "{arguments:?}");
+    }
+}
+
+#[test]
+fn registers_that_a_card_has_are_named_as_the_table_names_them() {
+    let depth = json(&["reg", "mock:optweb:2/1", "qUEUE00.depth"]);
+    assert_eq!((&depth["register"], &depth["node"]), (&"queue0.DEPTH".into(), &1.into()));
+    let output = run(&["reg", "mock:optweb:2", "queue5.SUBMISSION_TAIL", "1"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("invalid queue 5 of mock:optweb:2/0: expected a number below 1"), "{error}");
+    // A socket does not name a node: the register does.
+    let served = Served::new(&["mock:optweb:2"]);
+    let node = json(&["reg", &served.card(1), "node"]);
+    assert_eq!((node["value"].as_u64(), &node["node"]), (Some(1), &serde_json::Value::Null));
 }
 
 /// Accesses of an instruction, as docs/cost.md has them.

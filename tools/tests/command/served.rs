@@ -32,6 +32,11 @@ impl Served {
         Served { server, folder, _directory: directory }
     }
 
+    /// The process that serves them.
+    pub(crate) fn process(&self) -> u32 {
+        self.server.id()
+    }
+
     /// The selector of one card.
     pub(crate) fn card(&self, node: u32) -> String {
         format!("{}/{node}.sock", self.all())

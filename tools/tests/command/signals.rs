@@ -1,7 +1,8 @@
 //! Ctrl-C, SIGTERM and SIGHUP: every command ends with exit code 130, says so, and leaves nothing behind.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Read as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -13,6 +14,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use crate::command;
+use crate::served::Served;
 
 /// What a busy machine may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -203,6 +205,79 @@ fn a_command_that_waits_for_a_reader_ends() {
         waiting.ends(signal);
     }
     assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+/// A server that accepts a connection and never answers.
+#[test]
+fn a_command_that_waits_for_a_server_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("0.sock");
+    let server = UnixListener::bind(&socket).unwrap();
+    let card = format!("vfio-user:{}", socket.display());
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/programs/ring.seq");
+    for arguments in [
+        &["mem", "read", &card, "0", "64"][..],
+        &["mem", "test", &card, "0", "64"],
+        &["selftest", &card],
+        &["coll", "barrier", "--cards", &card],
+        &["run", program, "--cards", &card],
+        &["pipe", "--cards", &card],
+    ] {
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            let arguments = [arguments, &["--json"]].concat();
+            let waiting = Signalled::start_by_env("--default-signal=HUP", &arguments, directory.path());
+            let _connection = server.accept().unwrap();
+            waiting.ends(signal);
+        }
+    }
+}
+
+/// Nobody reads its output, or the card has stopped.
+#[test]
+fn a_command_that_moves_memory_ends_with_one_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let read = ["mem", "read", "mock:optweb:2/0", "0", "8MiB", "--json", "--output", pipe.to_str().unwrap()];
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let waiting = Signalled::start_by_env("--default-signal=HUP", &read, directory.path());
+        let mut reader = File::open(&pipe).unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        waiting.ends(signal);
+    }
+    for arguments in [&["read", "mock:optweb:2/0", "0", "64KiB"][..], &["test", "mock:optweb:2/0", "0", "64"]] {
+        let (_reader, stdout) = full_pipe();
+        let waiting = Signalled::spawn_to(stdout, command(&[&["mem"], arguments].concat()), directory.path());
+        thread::sleep(MOMENT);
+        let output = waiting.send(Signal::SIGTERM);
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "fpgactl: interrupted\n", "{arguments:?}");
+    }
+    let fill = ["mem", "fill", "mock:optweb:2/0+stop=0", "0", "64", "5", "--json"];
+    let waiting = Signalled::start(&fill, directory.path());
+    thread::sleep(MOMENT);
+    waiting.ends(Signal::SIGINT);
+}
+
+/// However many signals come, and of whatever kind.
+#[test]
+fn a_test_of_memory_restores_it_first() {
+    let served = Served::new(&["mock:alveo-xdma:1"]);
+    let (card, stats) = (served.card(0), tempfile::tempdir().unwrap());
+    let hex = || crate::json(&["mem", "read", &card, "0", "64KiB"])["hex"].as_str().unwrap().to_owned();
+    crate::stdout(&["mem", "fill", &card, "0", "64KiB", "0x123456789abcdef"]);
+    let before = hex();
+    for signal in [Signal::SIGHUP, Signal::SIGTERM] {
+        let test = ["mem", "test", &card, "0", "1GiB"];
+        let testing = Signalled::start_by_env("--default-signal=HUP", &test, stats.path());
+        thread::sleep(MOMENT);
+        testing.raise(Signal::SIGINT);
+        testing.raise(signal);
+        let output = testing.end();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*error), (Some(130), "fpgactl: interrupted\n"), "{signal}");
+        assert_eq!(hex(), before, "{signal}");
+    }
 }
 
 /// A pipe that is full of empty lines.

@@ -2,11 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nix::pty::{Winsize, openpty};
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
 use nix::unistd::Pid;
@@ -90,7 +93,45 @@ fn mistakes_are_refused() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         if arguments.contains(&"--json") {
             parsed(&output.stderr);
+        } else if arguments.contains(&"--interval") {
+            assert!(String::from_utf8_lossy(&output.stderr).contains("invalid interval"), "{output:?}");
         }
+    }
+}
+
+/// A pseudo-terminal: the side of the host, and that of the command. No child of other tests has them too.
+fn terminal() -> (File, File) {
+    let host = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+    grantpt(&host).unwrap();
+    unlockpt(&host).unwrap();
+    let path = ptsname_r(&host).unwrap();
+    let terminal = File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(&path).unwrap();
+    let stty = Command::new("stty").args(["-F", &path, "rows", "24", "cols", "80"]).status().unwrap();
+    assert!(stty.success());
+    (File::from(OwnedFd::from(host)), terminal)
+}
+
+/// `top` on `terminal`, its controlling terminal. `hangup` is what `env` does with SIGHUP, whatever it is for the tests.
+fn on(terminal: &File, owner: &Owner, hangup: &str) -> Command {
+    let top = command(&["top", "--interval", "0.2"]);
+    // Makes stdin the controlling terminal, then becomes the command.
+    let mut setsid = Command::new("env");
+    setsid.args([hangup, "setsid", "--ctty"]).arg(top.get_program()).args(top.get_args());
+    setsid.env_remove("NO_COLOR").env("TERM", "xterm-256color").env("FPGACTL_STATS_DIR", owner.directory());
+    let stream = || Stdio::from(terminal.try_clone().unwrap());
+    setsid.stdin(stream()).stdout(stream()).stderr(stream());
+    setsid
+}
+
+/// Waits for the end of `child`, and returns its exit status.
+fn end_of(child: &mut Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(start.elapsed() < PATIENCE, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -106,20 +147,18 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn new(owner: &Owner, no_color: bool) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).unwrap();
-        let (host, terminal) = (File::from(pty.master), File::from(pty.slave));
-        let before = tcgetattr(&terminal).unwrap();
-        let top = command(&["top", "--interval", "0.2"]);
-        // Makes stdin the controlling terminal, then becomes the command. A hangup counts, also if whoever runs the tests ignores it.
-        let mut setsid = Command::new("env");
-        setsid.args(["--default-signal=HUP", "setsid", "--ctty"]).arg(top.get_program()).args(top.get_args());
-        setsid.env_remove("NO_COLOR").env("TERM", "xterm-256color").env("FPGACTL_STATS_DIR", owner.directory());
+        let (host, terminal) = terminal();
+        let mut top = on(&terminal, owner, "--default-signal=HUP");
         if no_color {
-            setsid.env("NO_COLOR", "1");
+            top.env("NO_COLOR", "1");
         }
-        let stream = || Stdio::from(terminal.try_clone().unwrap());
-        let child = setsid.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
+        Self::spawn(top, host, terminal)
+    }
+
+    /// Starts `top`, whose stdout is `terminal`.
+    fn spawn(mut top: Command, host: File, terminal: File) -> Self {
+        let before = tcgetattr(&terminal).unwrap();
+        let child = top.spawn().unwrap();
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, to) = (host.try_clone().unwrap(), Arc::clone(&shown));
         // Ends when both sides of the terminal are closed.
@@ -156,14 +195,7 @@ impl OnTerminal {
 
     /// Waits for the end, and checks that the terminal is as before.
     fn ends(&mut self) {
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(start.elapsed() < PATIENCE, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let status = end_of(&mut self.child);
         assert!(status.success(), "{status}: {}", self.text());
         // Leaves the alternate screen, then shows the cursor.
         let text = self.shows("\x1b[?25h");
@@ -230,13 +262,56 @@ fn without_colors_none_is_set() {
     top.ends();
 }
 
-/// A terminal that is closed, as of a connection that is lost.
 #[test]
-fn it_ends_with_its_terminal() {
+fn a_hangup_ends_it_and_restores_the_terminal() {
     let owner = Owner::new("mock:optweb:2");
     let top = OnTerminal::new(&owner, false);
     top.shows("select");
     top.signal(Signal::SIGHUP);
     let mut top = top;
     top.ends();
+}
+
+/// Keys are read from a terminal that is closed, and the other one is still there: also if nobody tells.
+#[test]
+fn it_ends_with_its_keyboard_and_restores_the_terminal() {
+    let owner = Owner::new("mock:optweb:2");
+    for hangup in ["--default-signal=HUP", "--ignore-signal=HUP"] {
+        let (keyboard_host, keyboard) = terminal();
+        let (host, terminal) = terminal();
+        let mut top = on(&keyboard, &owner, hangup);
+        top.stdout(terminal.try_clone().unwrap()).stderr(terminal.try_clone().unwrap());
+        // The command has its own copies.
+        drop(keyboard);
+        let mut top = OnTerminal::spawn(top, host, terminal);
+        top.shows("select");
+        drop(keyboard_host);
+        top.ends();
+    }
+}
+
+/// A terminal that is closed, as of a connection that is lost: also if nobody tells, as under `nohup`, and with no other stderr.
+#[test]
+fn it_ends_with_its_terminal() {
+    let owner = Owner::new("mock:optweb:2");
+    for hangup in ["--default-signal=HUP", "--ignore-signal=HUP"] {
+        let (mut host, terminal) = terminal();
+        let mut top = on(&terminal, &owner, hangup);
+        drop(terminal);
+        let mut child = top.spawn().unwrap();
+        // Its own copies of the terminal.
+        drop(top);
+        let mut shown = Vec::new();
+        let start = Instant::now();
+        while !String::from_utf8_lossy(&shown).contains("select") {
+            assert!(start.elapsed() < PATIENCE, "{:?}", String::from_utf8_lossy(&shown));
+            let mut part = [0; 4096];
+            // Fails if the command ends.
+            let count = host.read(&mut part).unwrap();
+            shown.extend_from_slice(&part[..count]);
+        }
+        drop(host);
+        let status = end_of(&mut child);
+        assert_eq!(status.code(), Some(0), "{hangup}: {status}");
+    }
 }

@@ -270,6 +270,42 @@ fn a_full_disk_loses_the_trace_and_not_the_result() {
     assert!(Trace::decode(&*bytes).unwrap().packet.len() > 20);
 }
 
+/// A command that fails prints no result, which would say that the trace is not whole.
+#[test]
+fn a_failure_says_that_its_trace_is_lost_too() {
+    let cards = "mock:optweb:4+cut=0-1@3";
+    let coll = ["coll", "allreduce", "--op", "sum", "--dtype", "f32"];
+    let bench = ["bench", "coll", "allreduce", "--op", "sum", "--dtype", "f32"];
+    for arguments in [&coll[..], &bench] {
+        let arguments = [arguments, &["--cards", cards, "--trace"]].concat();
+        let output = run(&[&arguments[..], &["/dev/full", "--json"]].concat());
+        assert_eq!(output.status.code(), Some(6), "{output:?}");
+        let message = crate::parsed(&output.stderr)["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("link") && message.contains("/dev/full: trace not written: "), "{message}");
+        let output = run(&[&arguments[..], &["/dev/null"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(6) && !error.contains("trace"), "{error}");
+    }
+}
+
+/// What it prints may be read by nobody.
+#[test]
+fn a_failure_after_the_results_says_that_its_trace_is_lost_too() {
+    let sum = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/seq/sum.seq");
+    let stopped = ["run", sum, "--cards", "mock:optweb:4+stop=0@10", "--timeout", "1"];
+    for (arguments, code) in [
+        (&["bench", "coll", "alltoall", "-b", "64GiB", "-e", "64GiB", "--cards", "mock:optweb:2"][..], 7),
+        (&stopped, 5),
+        (&[&stopped[..], &["--persistent"]].concat(), 5),
+        (&["run", sum, "--cards", "mock:optweb:4", "--dump", "output@0=/dev/full"], 1),
+    ] {
+        let output = run(&[arguments, &["--trace", "/dev/full"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains("; /dev/full: trace not written: "), "{arguments:?}: {error}");
+    }
+}
+
 #[test]
 fn more_records_than_room_are_counted() {
     let folder = tempfile::tempdir().unwrap();

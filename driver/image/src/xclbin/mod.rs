@@ -11,6 +11,8 @@ pub use partition::{Node, Partition, Property};
 pub use section::{Section, kind_name};
 pub use tables::{Clock, ClockKind, Connection, Ip, Memory, ip_kind_name, memory_kind_name};
 
+use std::ops::RangeInclusive;
+
 use uuid::Uuid;
 
 use crate::bit::Bit;
@@ -20,9 +22,16 @@ use section::{BITSTREAM, PARTITION_METADATA, sections};
 use tables::{Tables, tables};
 
 /// What a file begins with.
-pub(crate) const MAGIC: &[u8] = b"xclbin2\0";
+const MAGIC: &[u8] = b"xclbin2\0";
+/// What files of any version begin with.
+pub(crate) const ANY_VERSION: &[u8] = b"xclbin";
 /// Bytes up to the table of sections.
 const FIXED_BYTES: u64 = 456;
+
+/// Names of modes, from 0 on: whole devices, partial reconfiguration, second stages of configuration over PCIe, emulation.
+const MODES: [&str; 7] = ["FLAT", "PR", "TANDEM_STAGE2", "TANDEM_STAGE2_WITH_PR", "HW_EMU", "SW_EMU", "HW_EMU_PR"];
+/// Modes of files that no card takes.
+const EMULATION: RangeInclusive<u16> = 4..=6;
 
 /// What a user's signature behind the file begins with.
 const USER_SIGNATURE: [u8; 16] = *b"SIGN\x9d\xff\x41\xc0\x8c\xcb\x82\xa7\x13\x1c\xc9\xf3";
@@ -42,6 +51,11 @@ const PLATFORM_BYTES: u64 = 64;
 const ID: u64 = 416;
 const SECTIONS: u64 = 448;
 
+/// Returns the name of a mode.
+pub fn mode_name(mode: u16) -> Option<&'static str> {
+    MODES.get(usize::from(mode)).copied()
+}
+
 /// A file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Xclbin<'a> {
@@ -57,7 +71,7 @@ pub struct Xclbin<'a> {
     pub timestamp: u64,
     /// Time stamp of the shell's read-only memory, which old shells are told apart by.
     pub rom_timestamp: u64,
-    /// What it is for: 0 a whole device, 1 partial reconfiguration, 4 and on emulation.
+    /// What it is for: [`mode_name`].
     pub mode: u16,
     /// Its sections, in the order of the table.
     pub sections: Vec<Section<'a>>,
@@ -87,7 +101,7 @@ impl<'a> Xclbin<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let file = Reader::new("xclbin", bytes);
         if file.slice(0, MAGIC.len() as u64, "the header")? != MAGIC {
-            return Err(file.error(0, "it does not begin as xclbin files do"));
+            return Err(file.error(0, "it does not begin with xclbin2: files of other versions are not read"));
         }
         file.slice(0, FIXED_BYTES, "the header")?;
         let length = file.u64(LENGTH, "the length")?;
@@ -124,6 +138,11 @@ impl<'a> Xclbin<'a> {
             signature,
             user_signature,
         })
+    }
+
+    /// Whether the file is for an emulator, and for no card.
+    pub fn is_for_emulation(&self) -> bool {
+        EMULATION.contains(&self.mode)
     }
 }
 

@@ -30,7 +30,9 @@ const END_NODE: u32 = 2;
 const PROPERTY: u32 = 3;
 const NOP: u32 = 4;
 const END: u32 = 9;
-/// Most nodes inside of one another, nodes, properties of a node, and bytes of a name with its NUL: far more than AMD's trees have.
+/// Most bytes of a tree, nodes inside of one another, nodes, properties of a node, and bytes of a name with its NUL: far more than AMD's
+/// trees have.
+const TREE_MAX: u64 = 1 << 20;
 const DEPTH_MAX: usize = 16;
 const NODES_MAX: usize = 4096;
 const PROPERTIES_MAX: usize = 256;
@@ -156,6 +158,9 @@ fn tree(section: Reader<'_>) -> Result<Tree<'_>> {
     if u64::from(total) != section.len() {
         let what = format!("the device tree says that it has {total} bytes, but its section has {}", section.len());
         return Err(section.error(TOTAL, what));
+    }
+    if section.len() > TREE_MAX {
+        return Err(section.error(TOTAL, format!("the device tree has {total} bytes, more than {TREE_MAX}")));
     }
     let (version, oldest) = (read(VERSIONS)?, read(VERSIONS + 4)?);
     if version < VERSION || oldest > VERSION {

@@ -153,14 +153,16 @@ fn count(section: Reader<'_>) -> Result<i64> {
 fn memories(section: Reader<'_>) -> Result<Vec<Memory<'_>>> {
     let entry = |entry: Reader<'_>| -> Result<_> {
         let kind = entry.u8(0, "a memory's kind")?;
-        let is_stream = STREAMS.contains(&kind);
+        // In place of size and address a stream has the ids of its route and flow.
+        if STREAMS.contains(&kind) {
+            return Ok((kind, (0, 0)));
+        }
         let kib = entry.u64(8, "a memory's size")?;
         let address = entry.u64(16, "a memory's address")?;
-        let Some(bytes) = kib.checked_mul(1024).filter(|bytes| is_stream || address.checked_add(*bytes).is_some())
-        else {
+        let Some(bytes) = kib.checked_mul(1024).filter(|bytes| address.checked_add(*bytes).is_some()) else {
             return Err(entry.error(8, format!("a memory of {kib} KiB at {address:#x}, beyond 64 bits")));
         };
-        Ok((kind, if is_stream { (0, 0) } else { (bytes, address) }))
+        Ok((kind, (bytes, address)))
     };
     let mut found = Vec::new();
     for one in section.entries(8, count(section)?, 40, "the table of memories")? {

@@ -24,8 +24,9 @@ use crate::cli::{Algorithms, Cli, Operation, Sweep};
 use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::plan::bound_us;
 use crate::tracing::{self, Tracing, Written};
-use crate::{calibration, collective, host_memory, input_file, output, progress, request, size};
+use crate::{atomic_file, calibration, collective, host_memory, input_file, output, progress, request, size};
 use row::{Found, Row};
 
 pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
@@ -52,8 +53,7 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
     let trace = tracing.map(|tracing| tracing.finish(&mut cards));
     // What was measured is kept, whatever ended the sweep.
     let drawn = arguments.svg.as_deref().map(|path| figure::draw(path, &sweep.rows)).transpose();
-    measured?;
-    let is_drawn = drawn? != Some(false);
+    let is_drawn = tracing::with_loss(measured.and(drawn), trace.as_ref())? != Some(false);
     if cli.json {
         if let Some(trace) = &trace {
             output::write(output::json_line(&Traced { schema: "fpgactl.bench-coll-trace/1", trace })?.as_bytes())?;
@@ -65,10 +65,11 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
         let files = files.chain(trace.iter().map(Written::text));
         output::write(files.chain([note.to_owned()]).collect::<String>().as_bytes())?;
     }
-    outcome(&sweep.rows)?;
-    if !is_drawn {
-        return Err(Failure::new(Exit::Failed, "--svg: nothing was measured, so nothing is drawn"));
-    }
+    let outcome = outcome(&sweep.rows).and_then(|()| match is_drawn {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Failed, "--svg: nothing was measured, so nothing is drawn")),
+    });
+    tracing::with_loss(outcome, trace.as_ref())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
 
@@ -130,7 +131,10 @@ struct Csv<'a> {
 
 impl<'a> Csv<'a> {
     fn create(path: &'a Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| Failure::file(path, &error))?;
+        let file = match atomic_file::open_unreplaced(path)? {
+            Some(file) => file,
+            None => File::create(path).map_err(|error| Failure::file(path, &error))?,
+        };
         let mut csv = Csv { path, file };
         csv.append(row::CSV_HEADER)?;
         Ok(csv)
@@ -245,7 +249,7 @@ impl Sweeping<'_> {
         let wrong_bytes = self.wrong_bytes(cards, plan, &source)?;
         cards.cluster.end_span("check", begin);
         let found = Found { report: &report, host_us, wrong_bytes };
-        Ok(row.measured(plan, cards.capabilities(), &found))
+        Ok(row.measured(plan, bound_us(plan, cards.capabilities(), &self.model), &found))
     }
 
     fn wrong_bytes(&self, cards: &mut Cards, plan: &Plan, source: &Source) -> Result<u64> {

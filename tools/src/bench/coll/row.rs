@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use cmdseq::Capabilities;
 use cmdseq::plan::{Collective, Plan, Request};
 use fpga_driver::{Report, Summary};
 use schemars::JsonSchema;
@@ -11,7 +10,6 @@ use serde::Serialize;
 use crate::cards::Cards;
 use crate::collective;
 use crate::exit::Failure;
-use crate::plan::bound_us;
 use crate::size;
 use crate::units::{gbps, microseconds, rounded};
 
@@ -114,14 +112,14 @@ impl Row {
         Row { refused: Some(why.message().to_owned()), ..self }
     }
 
-    /// The request was run. `host_us` is the host's time of one repetition.
-    pub(super) fn measured(self, plan: &Plan, capabilities: &Capabilities, found: &Found<'_>) -> Self {
+    /// The request was run.
+    pub(super) fn measured(self, plan: &Plan, bound_us: Option<f64>, found: &Found<'_>) -> Self {
         let mut summary = Summary::default();
         for times in &found.report.repetitions {
             summary.add(collective::duration_cycles(plan, times.t2_cycles, times.arrival_cycles));
         }
         let us = |percent| rounded(found.report.microseconds(summary.percentile(percent)));
-        let (p50_us, bound_us) = (us(50), bound_us(plan, capabilities));
+        let p50_us = us(50);
         let counted = bandwidth(&plan.request);
         let bus = |us: f64| counted.map(|(bytes, factor)| rounded(gbps(bytes, us) * factor));
         let measured = Measured {
@@ -191,6 +189,7 @@ impl Row {
 /// What a run gave.
 pub(super) struct Found<'a> {
     pub(super) report: &'a Report,
+    /// The host's time of one repetition.
     pub(super) host_us: f64,
     pub(super) wrong_bytes: u64,
 }

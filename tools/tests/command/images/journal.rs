@@ -1,16 +1,20 @@
 //! What is kept of a load that was killed, or not undone: nothing but its recovery, or another load, takes it away.
 
+use std::cell::RefCell;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use serde_json::Value;
 
 use super::{ALL, Bench, CARD, MASKS, OTHER, PORT, beginning, failed};
-use crate::{command, json, run};
+use crate::{command, command_with_room, json, parsed, run, stdout};
 
 /// Waits until something is so while a command runs.
 fn await_while(running: &mut Child, is_so: impl Fn() -> bool) {
@@ -26,9 +30,51 @@ fn spawn(words: &[&str]) -> Child {
     command(words).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
+fn signal(signal: &str, process: u32) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
 /// Ends a command by Ctrl-C.
 fn interrupt(running: Child) -> Output {
-    assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
+    signal("-INT", running.id());
+    running.wait_with_output().unwrap()
+}
+
+/// Interrupts a command while it loads an image. `is_near` tells that it is about to: a signal before changes nothing, and is repeated.
+pub(super) fn interrupt_load(words: &[&str], prepare: impl Fn(), is_near: impl Fn() -> bool) -> Output {
+    for attempt in 0..50 {
+        prepare();
+        let mut running = spawn(words);
+        await_while(&mut running, &is_near);
+        thread::sleep(attempt * Duration::from_millis(10));
+        let output = interrupt(running);
+        if !failed(&output).1.contains("interrupted before the load") {
+            return output;
+        }
+    }
+    panic!("every signal came before the load had started");
+}
+
+/// Runs a command, and interrupts it where it first reads what tells this boot of the machine from others, which is `one`.
+fn interrupt_at_boot(bench: &Bench, words: &[&str]) -> Output {
+    let boot = bench.machine.as_ref().unwrap().path("proc/sys/kernel/random/boot_id");
+    fs::create_dir_all(boot.parent().unwrap()).unwrap();
+    let _ = fs::remove_file(&boot);
+    nix::unistd::mkfifo(&boot, Mode::S_IRWXU).unwrap();
+    let mut running = spawn(words);
+    let pipe = RefCell::new(None);
+    // Without a reader, opening fails.
+    let is_read = || {
+        let opened = fs::File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&boot).ok();
+        opened.is_some_and(|opened| pipe.replace(Some(opened)).is_none())
+    };
+    await_while(&mut running, is_read);
+    // What it reads later is no pipe.
+    let file = bench.path("boot");
+    fs::write(&file, "one\n").unwrap();
+    fs::rename(&file, &boot).unwrap();
+    signal("-INT", running.id());
+    pipe.take().unwrap().write_all(b"one\n").unwrap();
     running.wait_with_output().unwrap()
 }
 
@@ -61,6 +107,149 @@ fn damaged(bench: &Bench) -> PathBuf {
 
 fn done(recovered: &Value) -> &str {
     recovered["done"].as_str().unwrap()
+}
+
+#[test]
+fn a_signal_before_a_load_has_started_changes_nothing() {
+    let bench = Bench::new().below_port();
+    let (image, left) = (bench.image(OTHER, "64KiB"), bench.image(OTHER, "4KiB"));
+    let (target, pending) = (bench.target(), bench.kept("pending"));
+    let check = |output: &Output| {
+        let (code, text) = failed(output);
+        assert!(code == 130, "{code}: {text}");
+        assert!(text.ends_with("fpgactl: interrupted before the load; the card was not changed\n"), "{text}");
+        assert_eq!((bench.loaded(), bench.masks(), bench.is_noted()), (beginning(CARD), MASKS, false));
+    };
+    let load = bench.words(&["load", image.to_str().unwrap()], &target);
+    check(&interrupt_at_boot(&bench, &load));
+    assert!(!pending.exists());
+    // A load that was killed before is still to be recovered.
+    plant(&bench, &left);
+    check(&interrupt_at_boot(&bench, &load));
+    assert_eq!(fs::read(&pending).unwrap(), fs::read(&left).unwrap());
+    // It has masked the port, so that recovering looks at the boot.
+    fs::write(bench.kept("port"), format!(r#"{{"port":"{PORT}","boot":"one"}}"#)).unwrap();
+    check(&interrupt_at_boot(&bench, &bench.words(&["recover"], &target)));
+    assert_eq!((done(&bench.recover()), bench.loaded()), ("completed", beginning(OTHER)));
+}
+
+/// Another load of the card replaces the killed one, and ends, after `recover` has looked at the journal and before it has the card.
+#[test]
+fn recovering_leaves_a_load_alone_that_has_ended_meanwhile() {
+    const BYTES: u64 = 16 << 20;
+    let bench = Bench::new();
+    let (image, target) = (bench.image(OTHER, "16MiB"), bench.target());
+    let server = bench.served.process();
+    let mut output = None;
+    // The command waits for its card for 5 s only.
+    for _ in 0..5 {
+        plant(&bench, &image);
+        signal("-STOP", server);
+        let mut recover = spawn(&[&bench.words(&["recover"], &target)[..], &["--json"]].concat());
+        let counts = PathBuf::from(format!("/proc/{}/io", recover.id()));
+        await_while(&mut recover, || {
+            let counts = fs::read_to_string(&counts).unwrap();
+            let read = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+            read.parse::<u64>().unwrap() > BYTES
+        });
+        fs::remove_file(bench.kept("pending")).unwrap();
+        signal("-CONT", server);
+        let ended = recover.wait_with_output().unwrap();
+        let is_late = ended.status.code() == Some(5);
+        output = Some(ended);
+        if !is_late {
+            break;
+        }
+    }
+    let output = output.unwrap();
+    assert_eq!(failed(&output), (0, String::new()));
+    assert_eq!(done(&parsed(&output.stdout)), "nothing");
+    assert_eq!(bench.loaded(), beginning(CARD));
+}
+
+/// The images are kept of an Intel card; an Alveo card has its place now.
+#[test]
+fn images_of_another_card_are_refused_and_nothing_is_said_to_be_lost() {
+    let bench = Bench::alveo();
+    let gbs = bench.path("other.gbs");
+    stdout(&["mock", "image", "--output", gbs.to_str().unwrap(), "--bytes", "4KiB"]);
+    plant(&bench, &gbs);
+    fs::copy(&gbs, bench.kept("good")).unwrap();
+    let recover = || failed(&run(&bench.words(&["recover"], &bench.target())));
+    let folder = bench.kept("pending").parent().unwrap().to_owned();
+    let told = format!("; the card was not changed: if the images are another card's, delete {}\n", folder.display());
+    for _ in 0..2 {
+        let (code, text) = recover();
+        assert!(
+            code == 7 && text.contains("GBS files are for Intel's cards, and this card is AMD's"),
+            "{code}: {text}"
+        );
+        assert!(text.ends_with(&told) && !text.contains("no accelerator"), "{text}");
+        assert_eq!(bench.loaded(), beginning(CARD));
+    }
+    // A name that would clear a terminal.
+    let state = bench.path("\u{1b}[2J");
+    let named = state.join(folder.strip_prefix(bench.folder.path()).unwrap());
+    fs::create_dir_all(&named).unwrap();
+    for name in ["pending", "good"] {
+        fs::copy(&gbs, named.join(name)).unwrap();
+    }
+    let output = run(&["image", "recover", &bench.target(), "--state-dir", state.to_str().unwrap()]);
+    let (code, text) = failed(&output);
+    assert!(code == 7 && text.contains("another card's, delete ") && !text.contains('\u{1b}'), "{code}: {text:?}");
+    // The image before cannot be read.
+    fs::remove_file(bench.kept("good")).unwrap();
+    symlink("/nowhere", bench.kept("good")).unwrap();
+    let (code, text) = recover();
+    assert!(code == 7 && text.contains("; rolling back failed, the card was not changed: "), "{code}: {text}");
+    assert_eq!(bench.loaded(), beginning(CARD));
+    // There is none, and a load was killed between giving the earlier image a second name and writing its own.
+    fs::remove_file(bench.kept("good")).unwrap();
+    fs::hard_link(bench.kept("pending"), bench.kept("earlier")).unwrap();
+    let (code, text) = recover();
+    assert!(code == 7 && text.ends_with("this card is AMD's; the card was not changed\n"), "{code}: {text}");
+    assert_eq!((done(&bench.recover()), bench.loaded()), ("nothing", beginning(CARD)));
+    assert!(!bench.kept("earlier").exists());
+}
+
+/// Limits the size of files, as a full disk does.
+#[test]
+fn a_load_that_cannot_be_noted_leaves_the_killed_one_before_to_be_recovered() {
+    let bench = Bench::new();
+    let (image, left) = (bench.image(CARD, "256KiB"), bench.image(OTHER, "4KiB"));
+    plant(&bench, &left);
+    let load = command_with_room(64, &bench.words(&["load", image.to_str().unwrap()], &bench.target())).output();
+    let (code, text) = failed(&load.unwrap());
+    assert!(code == 1 && text.contains("File too large"), "{code}: {text}");
+    assert!(!bench.kept("earlier").exists());
+    assert_eq!(fs::read(bench.kept("pending")).unwrap(), fs::read(&left).unwrap());
+    assert_eq!((done(&bench.recover()), bench.loaded()), ("completed", beginning(OTHER)));
+}
+
+#[test]
+fn a_journal_that_cannot_be_changed_after_a_load_does_not_hide_that_the_image_is_loaded() {
+    let bench = Bench::new().below_port();
+    // A load of so many bytes lasts until its journal is changed.
+    let (image, target, pending) = (bench.image(OTHER, "16MiB"), bench.target(), bench.kept("pending"));
+    let check = |running: Child| {
+        fs::remove_file(&pending).unwrap();
+        let (code, text) = failed(&running.wait_with_output().unwrap());
+        let told = format!("fpgactl: the image is loaded, but: {}: No such file", pending.display());
+        assert!(code == 1 && text.contains(&told), "{code}: {text}");
+        assert_eq!((bench.loaded(), bench.masks()), (beginning(OTHER), MASKS));
+    };
+    let mut load = spawn(&bench.words(&["load", image.to_str().unwrap()], &target));
+    await_while(&mut load, || pending.exists());
+    check(load);
+    bench.loads(&bench.image(CARD, "4KiB"));
+    plant(&bench, &image);
+    fs::write(bench.kept("port"), format!(r#"{{"port":"{PORT}","boot":"one"}}"#)).unwrap();
+    let boot = bench.machine.as_ref().unwrap().path("proc/sys/kernel/random/boot_id");
+    fs::create_dir_all(boot.parent().unwrap()).unwrap();
+    fs::write(boot, "one\n").unwrap();
+    let mut recover = spawn(&bench.words(&["recover"], &target));
+    await_while(&mut recover, || bench.masks() == ALL);
+    check(recover);
 }
 
 #[test]
@@ -126,14 +315,12 @@ fn an_interrupted_first_load_can_be_recovered_even_if_that_is_interrupted() {
         assert_eq!((bench.masks(), bench.is_noted()), (MASKS, false));
     };
     let pending = bench.kept("pending");
-    let mut load = spawn(&bench.words(&["load", long.to_str().unwrap()], &target));
-    await_while(&mut load, || pending.exists());
-    check(&interrupt(load));
-    // As if a load had been killed: so recovering masks the port too, which shows that it has begun.
-    fs::write(bench.kept("port"), format!(r#"{{"port":"{PORT}","boot":null}}"#)).unwrap();
-    let mut recover = spawn(&bench.words(&["recover"], &target));
-    await_while(&mut recover, || bench.masks() == ALL);
-    check(&interrupt(recover));
+    let load = bench.words(&["load", long.to_str().unwrap()], &target);
+    check(&interrupt_load(&load, || (), || pending.exists()));
+    // As if a load had been killed: so recovering masks the port too, which shows that it is about to load.
+    let note_port = || fs::write(bench.kept("port"), format!(r#"{{"port":"{PORT}","boot":null}}"#)).unwrap();
+    let recover = bench.words(&["recover"], &target);
+    check(&interrupt_load(&recover, note_port, || bench.masks() == ALL));
     fs::copy(&short, &pending).unwrap();
     assert_eq!((done(&bench.recover()), bench.loaded()), ("completed", beginning(OTHER)));
     assert_eq!(done(&bench.recover()), "nothing");

@@ -10,7 +10,7 @@ use fpga_image::Uuid;
 
 use self::xclbin_writer::{BITSTREAM, PARTITION_METADATA, Tree, xclbin};
 use super::{Bench, CARD, OTHER, beginning, failed};
-use crate::{json, run};
+use crate::{json, run, stdout};
 
 /// A device tree with one property of the root, and one of the node `/interfaces/@0`.
 fn tree(logic: &str, interface: &str) -> Vec<u8> {
@@ -71,6 +71,38 @@ fn a_file_for_the_card_is_loaded_without_being_told_to() {
     assert!(code == 7 && text.contains("use --unchecked"), "{code}: {text}");
     let (code, text) = alveo.load(&alveo.file(alveo.interface, &[]));
     assert!(code == 7 && text.contains("the xclbin holds no .bit file"), "{code}: {text}");
+}
+
+/// Such a file has what a card takes, and is for a simulator.
+#[test]
+fn a_file_for_emulation_is_shown_as_such_and_refused() {
+    let alveo = Alveo::new();
+    let file = alveo.file(alveo.interface, &[(BITSTREAM, alveo.bit.clone())]);
+    // A name that would clear a terminal.
+    let named = alveo.bench.path("\u{1b}[2J.xclbin");
+    let target = alveo.bench.target();
+    for (mode, name, is_taken) in
+        [(4_u16, "HW_EMU", false), (5, "SW_EMU", false), (6, "HW_EMU_PR", false), (1, "PR", true)]
+    {
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[332..334].copy_from_slice(&mode.to_le_bytes());
+        fs::write(&named, bytes).unwrap();
+        let words = ["image", "inspect", named.to_str().unwrap(), &target];
+        let shown = stdout(&words);
+        assert!(shown.contains(&format!("\nmode        {name}\n")) && !shown.contains('\u{1b}'), "{shown}");
+        assert_eq!(json(&words)["card"]["fits"], is_taken, "{name}");
+        let compared =
+            if is_taken { ": the file is for it\n" } else { ": the file is for emulation, not for a card\n" };
+        assert!(shown.contains(compared), "{shown}");
+        let (code, text) = alveo.load(&named);
+        match is_taken {
+            true => assert_eq!((code, alveo.bench.loaded()), (0, beginning(OTHER)), "{text}"),
+            false => {
+                assert!(code == 7 && text.contains("the file is for emulation, not for a card"), "{code}: {text}");
+                assert_eq!(alveo.bench.loaded(), beginning(CARD));
+            }
+        }
+    }
 }
 
 /// The file says one logic, its bitstream brings another.
