@@ -1,7 +1,7 @@
 //! Output files that appear under their names only when complete.
 
 use std::fs::{File, Metadata, Permissions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,12 @@ impl AtomicFile {
         input_file::refuse_stdout(path)?;
         if let Some(file) = open_unreplaced(path)? {
             return Ok(AtomicFile { path: path.into(), writer: BufWriter::new(file), temporary: None });
+        }
+        if let Err(error) = path.metadata()
+            && error.kind() == ErrorKind::PermissionDenied
+        {
+            // Also where the kernel follows no link of another user (protected_symlinks), which the next line would follow.
+            return Err(failed(path, &error));
         }
         // Links stay.
         let (path, _) = input_file::followed(path);
@@ -175,6 +181,26 @@ mod tests {
         std::os::unix::fs::symlink("round", at("round")).unwrap();
         std::os::unix::fs::symlink("missing/file", at("lost")).unwrap();
         assert!(write(&at("lost"), b"none").is_err());
+    }
+
+    /// In a folder where all may make links, as `/tmp`, a link of another user leads nowhere.
+    #[test]
+    fn links_are_followed_where_the_kernel_follows_them() {
+        let all = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(all.path(), Permissions::from_mode(0o1777)).unwrap();
+        let own = tempfile::tempdir().unwrap();
+        let (link, target) = (all.path().join("link"), own.path().join("file"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        // Only root can.
+        let _ = std::os::unix::fs::lchown(&link, Some(1000), Some(1000));
+        for exists in [false, true] {
+            if exists {
+                std::fs::write(&target, "old").unwrap();
+            }
+            let is_written = write(&link, b"new").is_ok();
+            assert_eq!(is_written, File::options().append(true).create(true).open(&link).is_ok());
+            assert_eq!(is_written, std::fs::read(&target).is_ok_and(|data| data == b"new"));
+        }
     }
 
     /// Only root can give it to the owner of the file that it replaces.
