@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use fpga_driver::board;
 use fpga_driver::dfl::Control;
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{BindError, Bound, Options, Sysfs};
@@ -13,7 +12,7 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::{address, functions, output};
+use crate::{address, boards, functions, output};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -66,10 +65,7 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
     } else {
         let functions = Selector::parse(&arguments.card)?.open()?.functions;
         if arguments.errors {
-            // A board file of another board is refused before anything is reset.
-            for function in &functions {
-                board::of(function).map_err(fpga_driver::Error::from)?;
-            }
+            functions.iter().try_for_each(boards::check)?;
         }
         for function in functions {
             let outcome = function.reset()?;

@@ -92,6 +92,11 @@ fn parse(path: &Path) -> Result<Board> {
     Board::parse(&name, &text).map_err(|error| Failure::refused(error.to_string()))
 }
 
+/// Refuses a board file of another board than that of `function`, before anything on it is read, written or reset.
+pub(crate) fn check(function: &Function) -> Result<()> {
+    Ok(board::of(function).map(drop).map_err(fpga_driver::Error::from)?)
+}
+
 /// Returns what the board files say of a function.
 pub(crate) fn describe(function: &Function) -> Result<Described> {
     let found = board::of(function).map_err(fpga_driver::Error::from)?;

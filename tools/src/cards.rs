@@ -32,11 +32,11 @@ pub(crate) fn single(selection: &Selection) -> Result<&Function> {
     }
 }
 
-/// Takes the only card out of a selection, with its control function, if it has one of its own. Dropping both closes them.
-pub(crate) fn take_single(selection: &mut Selection) -> Result<CardFunctions> {
-    let data = single(selection)?.clone();
-    selection.functions.clear();
-    Ok(CardFunctions { data, control: selection.controls.pop().flatten() })
+/// Takes the only card out of a selection, with its control function, if it has one of its own.
+pub(crate) fn take_single(mut selection: Selection) -> Result<CardFunctions> {
+    single(&selection)?;
+    let card = selection.take_cards().pop();
+    Ok(card.unwrap_or_else(|| unreachable!("there is one")).into())
 }
 
 /// Adds to `failure` what the shell of `card` reports.
@@ -157,11 +157,8 @@ impl Cards {
     }
 
     /// Takes opened functions into use.
-    pub(crate) fn of(selection: Selection) -> Result<Self> {
-        let mut controls = selection.controls.into_iter();
-        let card = |data| CardFunctions { data, control: controls.next().flatten() };
-        let functions: Vec<CardFunctions> = selection.functions.into_iter().map(card).collect();
-        let cluster = Cluster::open(functions).map_err(Failure::from)?;
+    pub(crate) fn of(mut selection: Selection) -> Result<Self> {
+        let cluster = Cluster::open(selection.take_cards()).map_err(Failure::from)?;
         Ok(Cards {
             sampler: None,
             selector: selection.selector,

@@ -269,8 +269,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Mem) -> Result<()> {
     let selector = Selector::parse(&place.card)?;
     let (mut work, bytes) = Work::prepare(arguments)?;
     // As long as nothing was changed, a signal ends the command at once.
-    let mut selection = selector.open_cards(Duration::MAX)?;
-    let mut memory = Memory::open(cards::take_single(&mut selection)?)?;
+    let mut memory = Memory::open(cards::take_single(selector.open_cards(Duration::MAX)?)?)?;
     let interrupt = match arguments {
         Mem::Read(_) => Interrupt::listen_watching()?,
         Mem::Write(_) | Mem::Fill(_) => Interrupt::listen()?,

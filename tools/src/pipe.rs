@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cmdseq::text::printable;
-use fpga_driver::{Card, CardFunctions, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_driver::{Card, PIPE_BUF, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_select::Selector;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
@@ -47,10 +47,8 @@ struct Waits<'a> {
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
     let limit = arguments.timeout.map(Duration::from_secs_f64);
-    let selection = Selector::parse(&cards::selector(cli)?)?.open_cards(Duration::MAX)?;
-    let mut controls = selection.controls.into_iter();
-    let open = |data| Card::open(CardFunctions { data, control: controls.next().flatten() });
-    let mut cards = selection.functions.into_iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
+    let mut selection = Selector::parse(&cards::selector(cli)?)?.open_cards(Duration::MAX)?;
+    let mut cards = selection.take_cards().into_iter().map(Card::open).collect::<std::result::Result<Vec<_>, _>>()?;
     // Until here nothing was changed: a signal ends the command at once, also while a server does not answer.
     let interrupt = Interrupt::listen()?;
     cards::publish(cli, cards.len(), |index| cards[index].publish(&cli.stats_dir));

@@ -67,9 +67,8 @@ fn open_own(
         }
     }
     let opened = interrupt::ending_at_once(|| {
-        let mut selection = own.open_within(timeout.max(Duration::from_secs(1)))?;
-        let function = selection.functions.pop().ok_or_else(|| Failure::refused("the selector selects no card"))?;
-        Ok((selection.kind, Card::open(function)?))
+        let selection = own.open_cards(timeout.max(Duration::from_secs(1)))?;
+        Ok((selection.kind, Card::open(cards::take_single(selection)?)?))
     });
     let (kind, card) = agree_with(peers, interrupt, opened)?;
     Ok((selector, kind, card))
@@ -239,7 +238,7 @@ mod tests {
     fn a_rank_that_fails_harms_no_terminal() {
         let selector = "vfio-user:/nowhere/\u{1b}[2J\u{202e}.sock";
         let cli = Cli::parse_from(["fpgactl", "list", "--cards", selector]);
-        let opened = Selector::parse(selector).unwrap().open_within(PATIENCE).err().unwrap();
+        let opened = Selector::parse(selector).unwrap().open_cards(PATIENCE).err().unwrap();
         let failed = select_own(&Alike, &cli).and_then(|_| Err::<(), _>(Failure::from(opened)));
         let failure = agree_with(&mut Alike, &Interrupt::default(), failed).unwrap_err();
         let message = failure.message();

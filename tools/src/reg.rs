@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use fpga_driver::{board, channel, find_sequencer};
+use fpga_driver::{channel, find_sequencer};
 use fpga_hal::{BarIndex, Function, Window};
 use fpga_regs::{Access, Register, sequencer};
 use fpga_select::{Kind, Selector};
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
-use crate::{number, output};
+use crate::{boards, number, output};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -53,8 +53,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
             return Err(Failure::usage(message));
         }
     };
-    // A board file of another board is refused before anything is read or written.
-    board::of(function).map_err(fpga_driver::Error::from)?;
+    boards::check(function)?;
     let found = find(function, &arguments.register)?;
     let what = || found.name.clone().unwrap_or_else(|| format!("{} + {:#x}", found.bar, found.offset));
     match (arguments.value, found.access) {

@@ -21,6 +21,12 @@ impl From<Function> for CardFunctions {
     }
 }
 
+impl From<(Function, Option<Function>)> for CardFunctions {
+    fn from((data, control): (Function, Option<Function>)) -> Self {
+        CardFunctions { data, control }
+    }
+}
+
 /// The control function of a card in use.
 #[derive(Debug)]
 pub(super) struct Management {

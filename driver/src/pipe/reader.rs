@@ -61,9 +61,10 @@ impl PipeReader {
             end.open_window(rights, key)?;
             match end.reach_until(end.answer(), deadline)? {
                 Reached::Window => break,
-                // It is gone. The next one may have greeted already.
+                // It is gone. The next one may have greeted already, but was marked over.
                 Reached::NoWindow => {
                     end.close_window()?;
+                    end.forget_greetings()?;
                     end.open_window(rights, pipe.key)?;
                 }
                 Reached::Unknown => return Err(no_peer()),

@@ -359,10 +359,10 @@ fn an_end_whose_peer_is_gone_does_not_reach_the_next_one() {
 const FORGED: u32 = 5;
 
 /// The greeting of a writer with that key.
-fn greeting() -> [u8; 64] {
+fn greeting(key: u32) -> [u8; 64] {
     let mut greeting = [0; 64];
     greeting[..4].copy_from_slice(b"fpga");
-    greeting[4..8].copy_from_slice(&FORGED.to_le_bytes());
+    greeting[4..8].copy_from_slice(&key.to_le_bytes());
     greeting
 }
 
@@ -431,7 +431,7 @@ fn messages_that_no_writer_writes_are_refused() {
             });
         };
         refuse(&mut neighbour, pipe.key);
-        let wrong = forge(&fabric, &greeting(), true);
+        let wrong = forge(&fabric, &greeting(FORGED), true);
         let reader = reading.join().expect("no panic");
         refuse(&mut neighbour, pipe.key);
         refuse(&mut neighbour, FORGED);
@@ -459,7 +459,7 @@ fn greetings_are_checked() {
             reader.read_to_string(&mut came).expect("data");
             came
         });
-        drop(forge(&fabric, &greeting(), false));
+        drop(forge(&fabric, &greeting(FORGED), false));
         let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
         writer.write_all(b"hello").unwrap();
         writer.close().unwrap();

@@ -102,9 +102,9 @@ impl Cards {
     /// [`Class::Usage`] for an invalid selector, [`Class::NoCard`] if a card is missing or may not be opened; else those of the
     /// driver.
     pub fn open(selector: &str) -> Result<Self> {
-        let selection = Selector::parse(selector)?.open()?;
+        let mut selection = Selector::parse(selector)?.open_cards(Duration::MAX)?;
         let kind = selection.kind.name();
-        let cluster = Cluster::open(selection.functions)?;
+        let cluster = Cluster::open(selection.take_cards())?;
         Ok(Cards {
             cluster,
             kind,

@@ -179,14 +179,15 @@ fn known<'a>(registered: &'a Registered, shape: &Shape) -> Result<&'a Planned, E
 impl Engine {
     /// Opens the card that `selector` selects.
     pub(crate) fn open(selector: &str, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, String> {
-        let opened = Selector::parse(selector).and_then(|parsed| parsed.open_within(OPEN));
-        let mut functions = opened.map_err(|error| with_causes(&error))?.functions;
-        let (Some(function), true) = (functions.pop(), functions.is_empty()) else {
+        let opened = Selector::parse(selector).and_then(|parsed| parsed.open_cards(OPEN));
+        let mut selection = opened.map_err(|error| with_causes(&error))?;
+        let mut cards = selection.take_cards();
+        let (Some(functions), true) = (cards.pop(), cards.is_empty()) else {
             return Err(format!(
                 "{selector} selects several cards: expected one for each rank, such as those of `fpgactl mock serve`"
             ));
         };
-        let card = Card::open(function).map_err(|error| with_causes(&error))?;
+        let card = Card::open(functions).map_err(|error| with_causes(&error))?;
         // All data goes through it.
         if !card.capabilities().host_memory {
             return Err(format!("{selector}: the card's sequencer does not reach host memory"));
@@ -327,8 +328,10 @@ impl Engine {
         let Engine { cluster, buffer: Some(buffer), stages, .. } = self else { return Err(unreserved()) };
         flow.lay(&mut stages[slot], index);
         stages[slot].store(buffer, base, data)?;
-        cluster.card_mut(0).load_tables(&program.tables)?;
-        stages[slot].submit(cluster.card_mut(0).queue_mut(), buffer, base, &program.instructions, patience)
+        let card = cluster.card_mut(0);
+        card.load_tables(&program.tables)?;
+        let node = card.node();
+        stages[slot].submit(card.queue_mut(), (buffer, base), (&program.instructions, node), patience)
     }
 
     /// Waits for a part, and copies its output.
@@ -342,8 +345,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let (slot, base) = flow.slot(index);
         let Engine { cluster, buffer: Some(buffer), stages, .. } = self else { return Err(unreserved()) };
-        let node = cluster.cards()[0].node();
-        finished.cycles += stages[slot].finish(cluster.card_mut(0).queue_mut(), node, patience)?;
+        finished.cycles += stages[slot].finish(cluster.card_mut(0).queue_mut(), patience)?;
         finished.copied += stages[slot].copied();
         stages[slot].fetch(buffer, base, data)
     }

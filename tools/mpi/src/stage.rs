@@ -1,6 +1,7 @@
 //! A part of a call on its way through the card's queue: copies of the input from host memory, the program of this rank, and copies of
 //! the output back.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,9 +101,7 @@ impl Side {
 pub(crate) struct Stage {
     input: Side,
     output: Side,
-    flights: Vec<(Token, Operation)>,
-    /// Those of the program itself.
-    program: Range<usize>,
+    flights: Flights,
 }
 
 impl Stage {
@@ -139,77 +138,107 @@ impl Stage {
         Ok(())
     }
 
-    /// Puts the copies and the program into the ring, and rings. Waits for room where there is none.
+    /// Puts the copies and the program of the card at `node` into the ring, and rings. Waits for room where there is none.
     pub(crate) fn submit(
         &mut self,
         queue: &mut QueuePair,
-        bounce: &Arc<DmaBuffer>,
-        base: usize,
-        program: &[Instruction],
+        (bounce, base): (&Arc<DmaBuffer>, usize),
+        (program, node): (&[Instruction], u32),
         patience: &Patience<'_>,
     ) -> Result<(), Error> {
         let Stage { input, output, flights, .. } = self;
-        flights.clear();
+        let first = input.copies(bounce, base).count();
+        flights.begin(node, first..first + program.len());
         for (held, host, card, bytes) in input.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(host, card, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, patience)?;
+            flights.push(queue, copy, patience)?;
         }
-        let first = flights.len();
         for instruction in program {
-            push(queue, flights, Bound::from(instruction), patience)?;
+            flights.push(queue, Bound::from(instruction), patience)?;
         }
-        self.program = first..flights.len();
         for (held, host, card, bytes) in output.copies(bounce, base) {
             let copy = Bound::from(Instruction::copy(card, host, bytes)).holding(Arc::clone(held));
-            push(queue, flights, copy, patience)?;
+            flights.push(queue, copy, patience)?;
         }
         queue.ring()
     }
 
     /// Waits for all instructions. Returns the cycles of the program, from the issue of its first
     /// instruction to the end of its last.
-    pub(crate) fn finish(&mut self, queue: &mut QueuePair, node: u32, patience: &Patience<'_>) -> Result<u64, Error> {
+    pub(crate) fn finish(&mut self, queue: &mut QueuePair, patience: &Patience<'_>) -> Result<u64, Error> {
         let began = Instant::now();
-        let (mut issued, mut ended) = (None, 0);
-        for (index, (token, operation)) in self.flights.drain(..).enumerate() {
-            let completion: Completion = loop {
-                if let Some(completion) = queue.test(&token)? {
-                    break completion;
-                }
-                // The first wait comes before MPI is asked: most calls end in it.
-                if queue.wait_progress(PAUSE)? == 0 {
-                    patience.serve();
-                }
-                patience.expect(began, || format!("{operation} to complete"))?;
-            };
-            check(completion, node, index, operation)?;
-            if self.program.contains(&index) {
-                issued.get_or_insert(completion.issued);
-                ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
-            }
-        }
-        Ok(issued.map_or(0, |issued| ended.wrapping_sub(issued) & CYCLES_MASK))
+        while self.flights.settle_first(queue, began, patience)? {}
+        Ok(self.flights.cycles())
     }
 }
 
-/// Stores an instruction, and waits for room in the ring if there is none.
-fn push(
-    queue: &mut QueuePair,
-    flights: &mut Vec<(Token, Operation)>,
-    bound: Bound,
-    patience: &Patience<'_>,
-) -> Result<(), Error> {
-    let operation = bound.instruction().operation;
-    let began = Instant::now();
-    while !queue.has_room() {
-        queue.ring()?;
-        if queue.wait_progress(PAUSE)? == 0 {
-            patience.serve();
-        }
-        patience.expect(began, || "room in the ring".to_owned())?;
+/// The instructions of a part that are in flight, in order.
+#[derive(Debug, Default)]
+struct Flights {
+    node: u32,
+    waiting: VecDeque<(Token, Operation)>,
+    /// Those that are complete.
+    settled: usize,
+    /// Those of the program itself, among all.
+    program: Range<usize>,
+    /// When the first of them was issued, and the last ended, by the card's counter.
+    issued: Option<u64>,
+    ended: u64,
+}
+
+impl Flights {
+    /// Forgets those of the part before.
+    fn begin(&mut self, node: u32, program: Range<usize>) {
+        self.waiting.clear();
+        (self.node, self.settled, self.program, self.issued, self.ended) = (node, 0, program, None, 0);
     }
-    flights.push((queue.push(bound)?, operation));
-    Ok(())
+
+    /// Stores an instruction, and waits for room in the ring if there is none. The queue has room for twice its depth in tokens: each of
+    /// two parts keeps at most half of them.
+    fn push(&mut self, queue: &mut QueuePair, bound: Bound, patience: &Patience<'_>) -> Result<(), Error> {
+        let operation = bound.instruction().operation;
+        let began = Instant::now();
+        if self.waiting.len() >= queue.depth() as usize {
+            queue.ring()?;
+            self.settle_first(queue, began, patience)?;
+        }
+        while !queue.has_room() {
+            queue.ring()?;
+            if queue.wait_progress(PAUSE)? == 0 {
+                patience.serve();
+            }
+            patience.expect(began, || "room in the ring".to_owned())?;
+        }
+        self.waiting.push_back((queue.push(bound)?, operation));
+        Ok(())
+    }
+
+    /// Waits for the first one. Returns whether there was one.
+    fn settle_first(&mut self, queue: &mut QueuePair, began: Instant, patience: &Patience<'_>) -> Result<bool, Error> {
+        let Some((token, operation)) = self.waiting.pop_front() else { return Ok(false) };
+        let completion: Completion = loop {
+            if let Some(completion) = queue.test(&token)? {
+                break completion;
+            }
+            // The first wait comes before MPI is asked: most calls end in it.
+            if queue.wait_progress(PAUSE)? == 0 {
+                patience.serve();
+            }
+            patience.expect(began, || format!("{operation} to complete"))?;
+        };
+        check(completion, self.node, self.settled, operation)?;
+        if self.program.contains(&self.settled) {
+            self.issued.get_or_insert(completion.issued);
+            self.ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+        }
+        self.settled += 1;
+        Ok(true)
+    }
+
+    /// Cycles of the program, once all are complete.
+    fn cycles(&self) -> u64 {
+        self.issued.map_or(0, |issued| self.ended.wrapping_sub(issued) & CYCLES_MASK)
+    }
 }
 
 /// How a call waits for its card.
@@ -251,6 +280,9 @@ mod tests {
     use std::thread;
 
     use cmdseq::plan::Collective;
+    use fpga_driver::Card;
+    use fpga_hal::{Domain, in_process};
+    use fpga_mock::{Fabric, Profile};
 
     use super::*;
     use crate::counted::{RANKS, ranks, shape};
@@ -277,5 +309,23 @@ mod tests {
             engine.call(registered, &barrier, &Ends::default(), &mut data, &progress).is_ok()
         });
         assert_eq!(came, [true; RANKS as usize]);
+    }
+
+    /// Two parts are in flight, each with more instructions than the queue has tokens.
+    #[test]
+    fn parts_have_more_instructions_than_the_queue_has_tokens() {
+        let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+        let function = in_process::attach(fabric.endpoint(0), &Domain::in_process(), "card").unwrap();
+        let mut card = Card::open(function).unwrap();
+        let bounce = card.allocate(64).unwrap();
+        let (node, queue) = (card.node(), card.queue_mut());
+        let program = vec![Instruction::nop(); 3 * queue.depth() as usize];
+        let patience = Patience { timeout: Some(Duration::from_secs(5)), progress: &|| {} };
+        let mut stages = [Stage::default(), Stage::default()];
+        for stage in &mut stages {
+            stage.submit(queue, (&bounce, 0), (&program, node), &patience).unwrap();
+        }
+        let cycles = stages.map(|mut stage| stage.finish(queue, &patience).unwrap());
+        assert!(cycles[0] >= program.len() as u64 && cycles[0] == cycles[1], "{cycles:?}");
     }
 }

@@ -40,3 +40,13 @@ pub struct Selection {
     /// The fabric of mock cards; `None` for other cards.
     pub fabric: Option<Fabric>,
 }
+
+impl Selection {
+    /// Takes out the functions of each card, to take the card into use: its own, and its control function, if that was asked for and
+    /// there is one. Dropping both closes them.
+    pub fn take_cards(&mut self) -> Vec<(Function, Option<Function>)> {
+        let mut controls = std::mem::take(&mut self.controls).into_iter();
+        let functions = std::mem::take(&mut self.functions).into_iter();
+        functions.map(|function| (function, controls.next().flatten())).collect()
+    }
+}

@@ -162,25 +162,18 @@ impl Selector {
         &self.text
     }
 
-    /// Opens the cards.
+    /// Opens functions, to look at them: opening a card to use it is [`open_cards`](Self::open_cards).
     ///
     /// # Errors
-    /// [`Error::Open`] if opening a card fails.
+    /// [`Error::Open`] if opening a function fails.
     pub fn open(&self) -> Result<Selection, Error> {
-        self.open_within(Duration::MAX)
+        self.open_parts(Duration::MAX, false)
     }
 
-    /// Opens the cards. Waits at most `timeout` for a vfio-user server, and at most the default time.
-    ///
-    /// # Errors
-    /// [`Error::Open`] if opening a card fails.
-    pub fn open_within(&self, timeout: Duration) -> Result<Selection, Error> {
-        self.open_parts(timeout, false)
-    }
-
-    /// As [`open_within`](Self::open_within), with the control function of each card that has one of its own: of mock cards in this
-    /// process, and of a socket `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On
-    /// the kernel's VFIO none is opened: opening the physical function resets the virtual functions of all its users.
+    /// Opens cards, with the control function of each that has one of its own: of mock cards in this process, and of a socket
+    /// `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On the kernel's VFIO none is
+    /// opened: opening the physical function resets the virtual functions of all its users. Waits at most `timeout` for a vfio-user
+    /// server, and at most the default time.
     ///
     /// # Errors
     /// [`Error::Open`] if opening a card fails.

@@ -12,7 +12,6 @@ mod sequencer;
 use std::time::Duration;
 
 use cmdseq::text::printable;
-use fpga_driver::board;
 use fpga_hal::Function;
 use fpga_select::{Kind, Selector};
 use schemars::JsonSchema;
@@ -22,7 +21,7 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::{self, Interrupt};
 use crate::selftest::checks::{Check, Checks};
-use crate::{cards, known, output, size};
+use crate::{boards, cards, known, output, size};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -36,12 +35,10 @@ pub(crate) struct Printed<'a> {
 pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     let selector = Selector::parse(&arguments.card)?;
     // As long as nothing was changed, a signal ends the command at once.
-    let mut selection = selector.open_cards(Duration::MAX)?;
-    let functions = cards::take_single(&mut selection)?;
+    let functions = cards::take_single(selector.open_cards(Duration::MAX)?)?;
     let interrupt = Interrupt::listen_until_ended()?;
     let function = &functions.data.clone();
-    // A board file of another board is refused before anything is tested.
-    board::of(function).map_err(fpga_driver::Error::from)?;
+    boards::check(function)?;
     let mut checks = Checks::default();
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);

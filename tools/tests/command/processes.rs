@@ -170,13 +170,10 @@ fn ranks_of_another_job_are_refused() {
     assert_eq!(run(&["coll", "barrier", "--rank", "1", "--of", "2", "--meet", "/path"]).status.code(), Some(2));
 }
 
-/// Ranks of 3 that run for long, of which one is ended by a signal.
-fn ended(signal: &str, rank: usize) -> Vec<Output> {
-    let served = Served::new(&["mock:optweb:3"]);
-    let job = Job::new(3);
-    let cards = served.all();
-    let arguments = ["allgather", "--bytes", "4MiB", "--repeat", "60000", "--timeout", "600", "--cards", &cards];
-    let mut ranks: Vec<Child> = (0..3)
+/// Ranks of a job on `cards` that run for long, once `rank` has opened its card.
+fn running(job: &Job, cards: &str, rank: usize) -> Vec<Child> {
+    let arguments = ["allgather", "--bytes", "4MiB", "--repeat", "60000", "--timeout", "600", "--cards", cards];
+    let mut ranks: Vec<Child> = (0..job.of)
         .map(|number| {
             let mut command = job.command(number, &arguments);
             if number as usize == rank {
@@ -187,7 +184,25 @@ fn ended(signal: &str, rank: usize) -> Vec<Output> {
         .collect();
     // It tells when it has opened its card, after all have met.
     let mut lines = BufReader::new(ranks[rank].stderr.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains(&format!("node {rank} of 3")) {}
+    while !lines.next().unwrap().unwrap().contains(&format!("node {rank} of {}", job.of)) {}
+    ranks
+}
+
+/// Whoever opens the control function of a card resets it.
+#[test]
+fn a_rank_has_the_control_function_of_its_card() {
+    let served = Served::new(&["mock:s10-dfl:2"]);
+    let mut ranks = running(&Job::new(2), &served.all(), 0);
+    let info = run(&["info", "--cards", &served.control(0)]);
+    ranks.iter_mut().for_each(|rank| rank.kill().unwrap());
+    ranks.iter_mut().for_each(|rank| assert!(!rank.wait().unwrap().success()));
+    assert_eq!(info.status.code(), Some(4), "{}", text(&info.stdout));
+}
+
+/// Ranks of 3 that run for long, of which one is ended by a signal.
+fn ended(signal: &str, rank: usize) -> Vec<Output> {
+    let served = Served::new(&["mock:optweb:3"]);
+    let ranks = running(&Job::new(3), &served.all(), rank);
     thread::sleep(Duration::from_millis(700));
     let status = std::process::Command::new("kill").args([signal, &ranks[rank].id().to_string()]).status().unwrap();
     assert!(status.success());

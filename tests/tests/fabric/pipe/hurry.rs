@@ -5,15 +5,17 @@ use std::io::{Read as _, Write as _};
 use std::thread;
 use std::time::Duration;
 
-use fpga_driver::{Pipe, PipeError, PipeReader, PipeWriter};
+use cmdseq::Status;
+use fpga_driver::{Error, Pipe, PipeError, PipeReader, PipeWriter};
 use fpga_mock::{Fabric, Profile};
 
-use super::{LONG, card, until};
+use super::{FORGED, LONG, card, forged, greeting, put, until};
 
-/// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`.
+/// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`. They become longer,
+/// because it is the machine that says what is too short.
 fn in_a_hurry<End>(peer: u32, mut open: impl FnMut(Duration) -> Result<End, PipeError>) -> End {
     let mut met = None;
-    let mut limits = [0, 1, 2, 3, 5, 8, 20].into_iter().cycle().map(Duration::from_millis);
+    let mut limits = (1..).flat_map(|round| [0, 1, 2, 3, 5, 8, 20].map(|limit| round * Duration::from_millis(limit)));
     until("the other end", || {
         match open(limits.next().unwrap()) {
             Ok(end) => met = Some(end),
@@ -71,7 +73,8 @@ fn stopped_after(looks: u32) -> impl FnMut() -> bool {
     move || left.replace(left.get().saturating_sub(1)) == 0
 }
 
-/// A writer that is told to stop may be met, and then ends the file, or else takes no reader with it.
+/// A writer that is told to stop may be met, and then ends the file, or else takes no reader with it. One that is told at once is met
+/// only by chance, so later ones stop later.
 #[test]
 fn a_writer_that_is_stopped_keeps_no_reader_waiting() {
     let pipe = Pipe::new(0, 1);
@@ -84,8 +87,10 @@ fn a_writer_that_is_stopped_keeps_no_reader_waiting() {
                 // Its card is there until the writer has closed.
                 reader
             });
+            let mut tries = 0;
             until("the reader", || {
-                match PipeWriter::open_until(card(&fabric, 0), pipe, LONG, &mut stopped_after(looks)) {
+                tries += 1;
+                match PipeWriter::open_until(card(&fabric, 0), pipe, LONG, &mut stopped_after(looks + tries / 4)) {
                     Ok(writer) => writer.close().map(|_| true).unwrap(),
                     Err(PipeError::NoPeer { node: 1, .. }) => false,
                     Err(other) => panic!("{other}"),
@@ -94,6 +99,33 @@ fn a_writer_that_is_stopped_keeps_no_reader_waiting() {
             drop(reading.join().expect("no panic"));
         });
     }
+}
+
+/// A writer greets again while it gets no answer, and then vanishes. The second greeting is not taken for that of the next writer.
+#[test]
+fn greetings_of_a_writer_that_is_gone_are_forgotten() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let pipe = Pipe::new(0, 1);
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+            let mut came = String::new();
+            reader.read_to_string(&mut came).expect("data");
+            came
+        });
+        let mut gone = forged(&fabric, 0);
+        let greet = put(&mut gone, pipe.key, &greeting(FORGED), 1).on(2);
+        until("a reader", || match gone.run([greet; 3], LONG) {
+            Ok(_) => true,
+            Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => false,
+            Err(other) => panic!("{other}"),
+        });
+        drop(gone);
+        let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+        writer.write_all(b"hello").unwrap();
+        writer.close().unwrap();
+        assert_eq!(reading.join().expect("no panic"), "hello");
+    });
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn forge_writer(fabric: &Fabric, before: impl FnOnce()) -> (PipeReader, Card) {
     thread::scope(|scope| {
         let reading = scope.spawn(|| PipeReader::open(card(fabric, 1), Pipe::new(0, 1), LONG).expect("a reader"));
         before();
-        let writer = forge(fabric, &greeting(), true);
+        let writer = forge(fabric, &greeting(FORGED), true);
         (reading.join().expect("no panic"), writer)
     })
 }
@@ -92,8 +92,9 @@ fn the_place_of_the_loss_may_have_been_read() {
 fn what_an_earlier_pipe_has_left_does_not_pass_for_data() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let (mut reader, mut writer) = forge_writer(&fabric, || {
-        // The reader has reset its card when it takes this writer's greeting, who is gone.
-        drop(forge(&fabric, &greeting(), false));
+        // The reader has reset its card when it takes this writer's greeting, who is gone. Its key is not that of the next one, or
+        // the reader could take its answer for having come.
+        drop(forge(&fabric, &greeting(FORGED + 1), false));
         fabric.write_memory(1, SLOT, &header(1, 5, 0)).unwrap();
     });
     send(&mut writer, 0, 5, 0);
