@@ -53,7 +53,8 @@ fn open_own(
     timeout: Duration,
 ) -> Result<(String, fpga_select::Kind, Card)> {
     let selected = select_own(peers, cli);
-    let identity = selected.as_ref().map_or(String::new(), |(_, own)| identity(own));
+    let rank = peers.rank();
+    let identity = selected.as_ref().map_or(String::new(), |(_, own)| identity(own, rank));
     let (selector, own) = agree_with(peers, interrupt, selected)?;
     let identities = exchange(peers, identity.as_bytes())?;
     let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -91,14 +92,18 @@ fn select_own(peers: &dyn Peers, cli: &Cli) -> Result<(String, Selector)> {
     }
 }
 
-/// Identifies a card on all hosts: the kernel that runs, and the name of the card in it.
-fn identity(card: &Selector) -> String {
+/// Identifies the card of `rank` on all hosts: the kernel that runs, and the name of the card in it. A socket that is missing is no
+/// other rank's: opening says that it is missing.
+fn identity(card: &Selector, rank: u32) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let name = match card.sockets() {
-        [path] => format!("vfio-user:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display()),
-        _ => card.text().to_owned(),
-    };
-    format!("{} {name}", boot.trim())
+    let boot = boot.trim();
+    match card.sockets() {
+        [path] => match path.canonicalize() {
+            Ok(path) => format!("{boot} vfio-user:{}", path.display()),
+            Err(_) => format!("{boot}/{rank} vfio-user:{}", path.display()),
+        },
+        _ => format!("{boot} {}", card.text()),
+    }
 }
 
 fn exchange(peers: &mut dyn Peers, data: &[u8]) -> Result<Vec<Vec<u8>>> {

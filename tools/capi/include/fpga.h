@@ -360,8 +360,6 @@ int fpga_collective_abort(struct fpga_collective *collective);
  */
 int fpga_collective_release(struct fpga_collective *collective);
 
-extern int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-
 /**
  * Returns the version of the library, such as "0.1.0". Valid for ever.
  */

@@ -88,12 +88,13 @@ fn the_header_is_up_to_date() {
     assert!(committed == generated, "fpga.h differs from the code: cp {new} {HERE}/include/fpga.h");
 }
 
-/// Programs in C89 and C++98 may include it, and every program more than once.
+/// Programs in C89 and C++98 may include it, and every program more than once, before and after the headers of the system.
 #[test]
 fn the_header_is_for_old_programs_too() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
-    fs::write(&source, "#include <fpga.h>\n#include <fpga.h>\nint main(void) { return FPGA_OK; }\n").unwrap();
+    let program = "#include <fpga.h>\n#include <pthread.h>\n#include <fpga.h>\nint main(void) { return FPGA_OK; }\n";
+    fs::write(&source, program).unwrap();
     for (compiler, language, standard) in
         [("cc", "c", "-std=c89"), ("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++98"), ("c++", "c++", "-std=c++11")]
     {

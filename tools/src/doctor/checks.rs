@@ -15,7 +15,7 @@ use crate::{functions, size};
 
 /// Locked memory that a card needs for rings and staging buffers, in bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
-/// Limits of the group with access to cards, installed by `udev/install`.
+/// Limits of the group with access to cards, installed with the udev rules.
 const LIMITS: &str = "etc/security/limits.d/60-fpga.conf";
 /// VFIO's container node, needed to open any group.
 const CONTAINER: &str = "/dev/vfio/vfio";
@@ -359,7 +359,7 @@ impl<'a> Examination<'a> {
             Some(group) => Fix::Root(format!(
                 "usermod -aG {group} {user}  # then log in again: /{LIMITS} raises the group's limit"
             )),
-            None => Fix::Root(format!("udev/install {user}  # then log in again: this installs /{LIMITS}")),
+            None => Fix::Root(format!("{}  # then log in again: this installs /{LIMITS}", self.install())),
         }
     }
 

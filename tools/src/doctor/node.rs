@@ -10,7 +10,12 @@ use super::finding::{Finding, Fix};
 use crate::known;
 
 /// udev rules that give cards to the group.
-const RULES: &str = "etc/udev/rules.d/60-fpga.rules";
+const RULES: &str = "udev/rules.d/60-fpga.rules";
+/// Where `udev/install` installs them, and where the package does.
+const INSTALLED: [&str; 2] = ["etc", "usr/local/lib"];
+const PACKAGED: [&str; 2] = ["lib", "usr/lib"];
+/// Installs the package again, with its files in /etc that are missing.
+const REINSTALL: &str = "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss fpgactl";
 /// PCI ids of the cards in the rules.
 const CARDS: &str = "etc/fpga/cards";
 /// Applies the rules to existing nodes.
@@ -69,14 +74,23 @@ impl Examination<'_> {
         (cause, Fix::Root(format!("usermod -aG {group} {user}")))
     }
 
+    fn has_rules(&self, folders: &[&str]) -> bool {
+        folders.iter().any(|folder| self.sysfs.root().join(folder).join(RULES).exists())
+    }
+
+    /// Returns the command that installs rules, limits and the list of cards.
+    pub(super) fn install(&self) -> String {
+        if self.has_rules(&PACKAGED) { REINSTALL.into() } else { format!("udev/install {}", self.user()) }
+    }
+
     /// Returns cause and fix for a node that belongs to root.
     fn owned_by_root(&self, group: &Group) -> (String, Fix) {
-        let install = || Fix::Root(format!("udev/install {}", self.user()));
-        if !self.sysfs.root().join(RULES).exists() {
-            return ("the udev rules that give cards to the group fpga are not installed".into(), install());
+        if !self.has_rules(&INSTALLED) && !self.has_rules(&PACKAGED) {
+            let cause = "the udev rules that give cards to the group fpga are not installed";
+            return (cause.into(), Fix::Root(self.install()));
         }
         let Ok(listed) = fs::read_to_string(self.sysfs.root().join(CARDS)) else {
-            return (format!("the udev rules are installed, but /{CARDS} is unreadable"), install());
+            return (format!("the udev rules are installed, but /{CARDS} is unreadable"), Fix::Root(self.install()));
         };
         let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
         let unlisted = self.unlisted(group, &listed);

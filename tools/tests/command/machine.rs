@@ -182,6 +182,26 @@ fn a_node_that_the_rules_keep_back_says_why() {
     }
 }
 
+/// The package has its rules where packages do, and no `udev/install`.
+#[test]
+fn rules_of_the_package_are_rules() {
+    let mut tree = Tree::new(&["machine", "no-permission"]);
+    for folder in ["lib", "usr/lib"] {
+        tree.apply(&format!("{folder}/udev/rules.d/60-fpga.rules = x\netc/fpga/cards = # 10ee:903f"));
+        let mended = |tree: &Tree| {
+            let check = checks(tree).into_iter().find(|check| check["id"] == "node").unwrap();
+            (check["cause"].as_str().unwrap().to_owned(), check["mend"].as_str().unwrap().to_owned())
+        };
+        let (cause, mend) = mended(&tree);
+        assert!(cause.contains("(10ee:903f) is not in") && mend.contains(">> /etc/fpga/cards"), "{cause}: {mend}");
+        tree.apply("- etc/fpga/cards");
+        let (cause, mend) = mended(&tree);
+        assert!(cause.contains("/etc/fpga/cards is unreadable"), "{cause}");
+        assert!(mend.starts_with("apt-get install --reinstall") && mend.ends_with(" fpgactl"), "{mend}");
+        tree.apply(&format!("- {folder}/udev/rules.d/60-fpga.rules"));
+    }
+}
+
 /// What turns an IOMMU on depends on whose it is, and on where it is switched off.
 #[test]
 fn each_iommu_is_turned_on_in_its_way() {

@@ -188,6 +188,14 @@ fn running(job: &Job, cards: &str, rank: usize) -> Vec<Child> {
     ranks
 }
 
+#[test]
+fn sockets_that_are_missing_are_no_card_of_another_rank() {
+    let job = Job::new(2);
+    let nowhere = format!("vfio-user:{}", job.directory.path().join("nowhere").display());
+    let outputs = job.run(|_| words(&["barrier", "--cards", &nowhere]));
+    refused(&outputs, 4, "nowhere");
+}
+
 /// Whoever opens the control function of a card resets it.
 #[test]
 fn a_rank_has_the_control_function_of_its_card() {
