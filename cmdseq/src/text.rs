@@ -14,6 +14,11 @@ pub fn printable(text: &str) -> String {
     text.replace(is_harmful, "\u{fffd}")
 }
 
+/// As [`printable`], of a text of several lines.
+pub fn printable_lines(text: &str) -> String {
+    text.replace(|letter| letter != '\n' && is_harmful(letter), "\u{fffd}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,17 @@
-"""Checks every relative link of the pages in a folder: file and anchor. Prints the broken ones, and fails if there are any."""
+"""Checks every relative link of the pages in a folder: files, and anchors in HTML. Prints broken links, and fails if there are any."""
 
 import pathlib
+import re
 import sys
 import urllib.parse
 from html.parser import HTMLParser
+
+
+class Markdown:
+    def __init__(self, path):
+        # Code has brackets too.
+        text = re.sub(r"^```.*?^```|^    .*?$|`[^`\n]*`", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        self.links, self.anchors = re.findall(r"\]\(([^)\s]+)\)", text), None
 
 
 class Page(HTMLParser):
@@ -23,6 +31,7 @@ class Page(HTMLParser):
 root = pathlib.Path(sys.argv[1]).resolve()
 # print.html repeats all pages, where links to pages stay links to files.
 pages = {path: Page(path) for path in root.rglob("*.html") if path.name != "print.html"}
+pages.update((path, Markdown(path)) for path in root.rglob("*.md"))
 broken = 0
 links = 0
 for path, page in pages.items():
@@ -35,7 +44,8 @@ for path, page in pages.items():
         target = (path.parent / urllib.parse.unquote(url.path)).resolve() if url.path else path
         anchor = urllib.parse.unquote(url.fragment)
         is_there = target.is_file() and root in target.parents
-        if not is_there or (anchor and target in pages and anchor not in pages[target].anchors):
+        anchors = pages[target].anchors if target in pages else None
+        if not is_there or (anchor and anchors is not None and anchor not in anchors):
             broken += 1
             print(f"{path.relative_to(root)}: {link}")
 print(f"{links} links on {len(pages)} pages, {broken} broken")

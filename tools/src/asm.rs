@@ -61,5 +61,5 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
         _ => format!("{} ranks", printed.ranks),
     };
     let text = format!("{}: {instructions} instructions, {ranks}, {} B\n", printed.output, printed.bytes);
-    output::write(text.as_bytes())
+    output::text(&text)
 }

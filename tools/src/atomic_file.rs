@@ -10,6 +10,9 @@ use tempfile::TempPath;
 use crate::exit::{Failure, Result};
 use crate::{input_file, interrupt, left_over};
 
+/// How names of temporary files end.
+const UNFINISHED: &str = ".part";
+
 /// An output, written to a temporary file in the same directory. Dropping it without [`commit`](Self::commit) leaves no file.
 pub(crate) struct AtomicFile {
     path: PathBuf,
@@ -22,6 +25,12 @@ pub(crate) struct AtomicFile {
 pub(crate) struct Finished {
     path: PathBuf,
     temporary: Option<TempPath>,
+}
+
+/// Whether `name` is that of a temporary file for an output `of`.
+pub(crate) fn is_unfinished(name: &str, of: &str) -> bool {
+    let between = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(UNFINISHED));
+    between.is_some_and(|drawn| !drawn.is_empty())
 }
 
 /// Writes `data` to a file.
@@ -54,7 +63,7 @@ impl AtomicFile {
         prefix.push(".");
         let folder = input_file::folder(&path);
         let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).suffix(".part");
+        builder.prefix(&prefix).suffix(UNFINISHED);
         let replaced = path.metadata().ok();
         let mut options = File::options();
         // The library would create the file with mode 0600; a new file has the mode of the umask. One that replaces another is

@@ -84,7 +84,7 @@ pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
     }
     let resets = names.iter().map(|(name, outcome)| format!("{name}: reset ({outcome})\n"));
     let lines: String = resets.chain(cleared.iter().map(|error| format!("cleared {error}\n"))).collect();
-    output::write(lines.as_bytes())
+    output::text(&lines)
 }
 
 fn options(functions: &cli::Functions) -> Result<Options> {
@@ -98,7 +98,7 @@ fn print(cli: &Cli, sysfs: &Sysfs, schema: &'static str, bound: &[Bound]) -> Res
         return output::json(&Printed { schema, functions: changed });
     }
     let lines: String = changed.iter().map(line).collect();
-    output::write(lines.as_bytes())
+    output::text(&lines)
 }
 
 fn changed(sysfs: &Sysfs, bound: &Bound) -> Changed {

@@ -41,7 +41,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     if cli.json {
         return output::json(&file);
     }
-    output::write(summary(&cards, &calibration, arguments).as_bytes())
+    output::text(&summary(&cards, &calibration, arguments))
 }
 
 fn summary(cards: &Cards, calibration: &Calibration, arguments: &cli::Calibrate) -> String {

@@ -65,7 +65,7 @@ pub(crate) fn check(cli: &Cli, arguments: &ChannelCheck) -> Result<()> {
         let (written, read) = (writer.depth.to_string(), reader.depth.to_string());
         vec![id, word.clone(), bits, writer.name.into(), written, reader.name.into(), read]
     }));
-    output::write(output::table(&rows).as_bytes())
+    output::text(&output::table(&rows))
 }
 
 /// Reads a definition.

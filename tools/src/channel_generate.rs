@@ -42,7 +42,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ChannelGenerate) -> Result<()> {
     }
     let mut rows = vec![["PART", "FILE", "BYTES"].map(String::from).to_vec()];
     rows.extend(printed.into_iter().map(|one| vec![one.part.into(), one.file, one.bytes.to_string()]));
-    output::write(output::table(&rows).as_bytes())
+    output::text(&output::table(&rows))
 }
 
 fn failure(definition: &Path, refusal: &Refusal) -> Failure {

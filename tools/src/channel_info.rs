@@ -95,7 +95,7 @@ pub(crate) fn print(
 ) -> Result<()> {
     match json {
         true => output::json(&Printed { schema: "fpgactl.info-channels/1", selector, kind, described, readings }),
-        false => output::write((text(described, selector) + &readings_text(readings)).as_bytes()),
+        false => output::text(&(text(described, selector) + &readings_text(readings))),
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
         channels: channels(&definition, &cards, torus, &tables),
         tables: network.nodes().map(|card| table(&tables, card)).collect(),
     };
-    if cli.json { output::json(&printed) } else { output::write(report(&printed).as_bytes()) }
+    if cli.json { output::json(&printed) } else { output::text(&report(&printed)) }
 }
 
 /// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.

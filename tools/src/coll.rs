@@ -113,7 +113,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let (report, outputs) = tracing::with_loss(agreed, trace.as_ref())?;
     if cards.cluster.peers().rank() == 0 {
         let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
-        if cli.json { output::json(&printed)? } else { output::write(text(&printed).as_bytes())? }
+        if cli.json { output::json(&printed)? } else { output::text(&text(&printed))? }
     }
     interrupt.of(cards.close())?;
     trace.map_or(Ok(()), |trace| trace.outcome())

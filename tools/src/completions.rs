@@ -20,6 +20,16 @@ _fpgactl_of_line() {
     local COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
     local cur=${COMP_WORDS[COMP_CWORD]}
     COMP_WORDS[0]=$1
+    # `--op=su` is completed as `--op su`.
+    if [[ $cur == *=* ]]; then
+        case ${cur%%=*} in
+            OPTIONS)
+                COMP_WORDS[COMP_CWORD]=${cur%%=*}
+                cur=${cur#*=}
+                COMP_WORDS+=("$cur") COMP_CWORD=$((COMP_CWORD + 1))
+                ;;
+        esac
+    fi
     for ((index = 1; index < COMP_CWORD; index++)); do
         word=${COMP_WORDS[index]}
         if [[ -n $option ]]; then

@@ -84,7 +84,7 @@ pub(crate) fn print(
 ) -> Result<()> {
     match json {
         true => output::json(&Printed { schema: "fpgactl.info-control/1", selector, kind, control, readings }),
-        false => output::write((text(control, selector) + "\n" + &readings::text(readings)).as_bytes()),
+        false => output::text(&(text(control, selector) + "\n" + &readings::text(readings))),
     }
 }
 

@@ -9,7 +9,7 @@ use cmdseq::Reason;
 use cmdseq::Refusal;
 use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
-use cmdseq::text::printable;
+use cmdseq::text::{printable, printable_lines};
 use fpga_driver::{PeerFailure, PeersError};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -288,7 +288,7 @@ impl Failure {
         for location in &self.locations {
             let _ = writeln!(text, "{location}");
         }
-        text
+        printable_lines(&text)
     }
 }
 

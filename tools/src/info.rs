@@ -154,7 +154,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
     if cli.json {
         return output::json(&printed);
     }
-    output::write(text(&printed, feed).as_bytes())
+    output::text(&text(&printed, feed))
 }
 
 /// Returns whether a control function's lists lead to a sequencer. One that its port holds in reset does not show.

@@ -2,10 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Failure, Result};
+use crate::exit::{Exit, Failure, Result};
 
 /// Opens a regular file. Refuses pipes and devices before opening: opening a pipe waits for its other end.
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
@@ -16,6 +16,15 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     Ok((file, metadata))
+}
+
+/// Fails if a file has more than the `bytes` that it had when it was opened. Files that the kernel makes up say that they have none.
+pub(crate) fn check_end(file: &File, bytes: u64, path: &Path) -> Result<()> {
+    if file.read_at(&mut [0], bytes).map_err(|error| Failure::file(path, &error))? == 0 {
+        return Ok(());
+    }
+    let what = format!("{}: has more than {bytes} bytes, its length when it was opened", path.display());
+    Err(Failure::new(Exit::Failed, what))
 }
 
 /// Identifies a file by any of its names.

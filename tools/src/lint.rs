@@ -101,7 +101,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
         if let Some(expected) = expected {
             let _ = writeln!(text, "computes {expected}, as expected");
         }
-        output::write(text.as_bytes())?;
+        output::text(&text)?;
     }
     match count {
         1 if arguments.check => Err(Failure::new(Exit::Failed, "1 warning")),

@@ -74,7 +74,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::List) -> Result<()> {
         row
     }));
     let note = if are_real { NOT_ON_HARDWARE } else { "" };
-    output::write((output::table(&rows) + note).as_bytes())
+    output::text(&(output::table(&rows) + note))
 }
 
 /// Printed with every list that contains a real card.

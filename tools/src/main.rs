@@ -98,13 +98,23 @@ fn main() -> ExitCode {
             };
         }
     };
-    // A server logs warnings about its clients; other commands report their own errors.
-    let level = if matches!(cli.command, Command::Mock { .. }) { "warn" } else { "error" };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(logged(&cli))).init();
     let started = interrupt::start(cli.json).and_then(|()| ineffective::check(&cli, &matches));
     match started.and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => interrupt::report(&doctor::with_fix(&cli, failure), cli.json),
+    }
+}
+
+/// What is logged unless the environment says otherwise. Commands report their own errors.
+fn logged(cli: &Cli) -> &'static str {
+    match cli.command {
+        // A server warns of its clients.
+        Command::Mock { .. } => "warn",
+        // Errors are one object.
+        _ if cli.json => "error",
+        // The reason why a server was left, after which its card is gone.
+        _ => "error,fpga_hal::vfio_user::client=warn",
     }
 }
 

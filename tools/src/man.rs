@@ -67,15 +67,20 @@ fn write(command: &clap::Command, above: Option<&str>, directory: &Path) -> Resu
     below.into_iter().try_for_each(|one| write(one, Some(&name), directory))
 }
 
-fn page<'a>(command: clap::Command, name: &str, related: impl Iterator<Item = &'a str>) -> std::io::Result<Vec<u8>> {
+fn page<'a>(
+    mut command: clap::Command,
+    name: &str,
+    related: impl Iterator<Item = &'a str>,
+) -> std::io::Result<Vec<u8>> {
     // The crate's title leaves out an empty date, and so shifts what follows it.
     let title =
         format!(".TH {} 1 \"\" \"fpgactl {}\" \"User Commands\"\n", name.to_uppercase(), env!("CARGO_PKG_VERSION"));
     let mut page = title.into_bytes();
     let has_subcommands = command.has_subcommands();
+    let synopsis = synopsis(&mut command);
     let man = Man::new(command);
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    synopsis.to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     if has_subcommands {
@@ -83,6 +88,22 @@ fn page<'a>(command: clap::Command, name: &str, related: impl Iterator<Item = &'
     }
     closing(related).to_writer(&mut page)?;
     Ok(page)
+}
+
+/// The usage lines of `--help`. The crate's own synopsis leaves out values, and `--` before a command.
+fn synopsis(command: &mut clap::Command) -> Roff {
+    let usage = command.render_usage().to_string();
+    let name = command.get_bin_name().unwrap_or_default();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for (index, line) in usage.trim_start_matches("Usage:").lines().enumerate() {
+        if index > 0 {
+            roff.control("br", []);
+        }
+        let rest = line.trim().strip_prefix(name).unwrap_or(line);
+        roff.text([bold(name), roman(rest)]);
+    }
+    roff
 }
 
 /// The sections that all pages have.

@@ -220,11 +220,7 @@ impl<'a> Work<'a> {
             bar.inc(data.len() as u64);
         }
         if let Work::Write(file, path) = self {
-            // Files that the kernel makes up say that they have no bytes.
-            if file.read(&mut [0]).map_err(|error| Failure::file(path, &error))? != 0 {
-                let what = format!("{}: has more than {bytes} bytes, its length when it was opened", path.display());
-                return Err(Failure::new(Exit::Failed, what));
-            }
+            input_file::check_end(file, bytes, path)?;
         }
         Ok(printed)
     }
@@ -301,8 +297,8 @@ pub(crate) fn run(cli: &Cli, arguments: &Mem) -> Result<()> {
         work.finish()?;
         match (cli.json, is_print) {
             (true, _) => output::json(&printed),
-            (false, true) => output::write(dump(place.address, &data).as_bytes()),
-            (false, false) => output::write(done(&printed).as_bytes()),
+            (false, true) => output::text(&dump(place.address, &data)),
+            (false, false) => output::text(&done(&printed)),
         }
     })
 }

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write as _};
 use std::ops::ControlFlow;
 
+use cmdseq::text::printable_lines;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Result};
@@ -24,6 +25,11 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string(object)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
     Ok(text + "\n")
+}
+
+/// Prints lines for people. What would steer their terminal, as a name of a file can, is replaced.
+pub(crate) fn text(lines: &str) -> Result<()> {
+    write(printable_lines(lines).as_bytes())
 }
 
 /// Prints bytes. A closed pipe, as after `head`, is not an error.

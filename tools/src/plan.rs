@@ -200,7 +200,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     if cli.json {
         return output::json(&printed(&cards, &plan, &model, candidates.as_deref()));
     }
-    output::write(text(&cards, &plan, &model, candidates.as_deref()).as_bytes())
+    output::text(&text(&cards, &plan, &model, candidates.as_deref()))
 }
 
 type Evaluated = (Algorithm, std::result::Result<Plan, Refusal>);

@@ -117,7 +117,7 @@ pub(crate) fn shown(value: Option<u64>, unit: Unit) -> String {
 pub(crate) fn print(readings: &Described, selector: &str, kind: &'static str, json: bool) -> Result<()> {
     match json {
         true => output::json(&Printed { schema: "fpgactl.info-readings/1", selector, kind, readings }),
-        false => output::write(format!("{selector}: no command sequencer\n\n{}", text(readings)).as_bytes()),
+        false => output::text(&format!("{selector}: no command sequencer\n\n{}", text(readings))),
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
     };
     match cli.json {
         true => output::json(&printed)?,
-        false => output::write(text(&printed).as_bytes())?,
+        false => output::text(&text(&printed))?,
     }
     tracing::with_loss(failure.map_or(Ok(()), Err), trace.as_ref())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
@@ -380,6 +380,7 @@ impl Load {
             (Data::Array(input), bytes)
         } else {
             let (file, metadata) = input_file::open(path)?;
+            input_file::check_end(&file, metadata.len(), path)?;
             (Data::Raw(file, path.clone()), metadata.len())
         };
         let holders = ranks_with_buffer(transfer, assembly)?;

@@ -134,7 +134,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
         return if cli.json {
             output::json(&Cleaned { schema: "fpgactl.stats-clean/1", removed: count })
         } else {
-            output::write(text.as_bytes())
+            output::text(&text)
         };
     }
     let interrupt = Interrupt::listen_watching()?;

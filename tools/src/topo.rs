@@ -77,7 +77,7 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
         vec![row.groups.to_string(), row.group_size.to_string(), row.cards.to_string(), note.to_owned()]
     }));
     let text = format!("Dragonfly of cards with k = {links} links: g(k - g + 2) cards\n\n{}", output::table(&table));
-    output::write(text.as_bytes())
+    output::text(&text)
 }
 
 fn fabric(cli: &Cli) -> Result<()> {
@@ -113,7 +113,7 @@ fn fabric(cli: &Cli) -> Result<()> {
     if cli.json {
         return output::json(&printed);
     }
-    output::write(text(&printed).as_bytes())
+    output::text(&text(&printed))
 }
 
 fn text(printed: &Printed<'_>) -> String {

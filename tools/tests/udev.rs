@@ -243,22 +243,38 @@ fn a_node_of_another_group_is_not_taken_back() {
     assert_eq!(mode(), before);
 }
 
-/// What `bind-cards` runs, a command a line, and how it ends.
-fn bound_by(config: &str, fpgactl: &str) -> (Vec<String>, Option<i32>) {
+/// What `bind-cards` runs, a command a line, and how it ends. `fpgactl` and `modprobe` are the ends of scripts for these commands.
+fn run_by(config: &str, fpgactl: &str, modprobe: &str) -> (Vec<String>, Option<i32>) {
     let tree = machine(&["machine"]);
     fs::write(tree.path("etc/fpga/bind.conf"), config).unwrap();
-    let (log, command) = (tree.path("log"), tree.path("fpgactl"));
-    fs::write(&command, format!("#!/bin/sh\necho \"$@\" >>\"{}\"\n{fpgactl}\n", log.display())).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = script("bind-cards", &[("FPGA_ROOT", tree.root()), ("FPGACTL", &command)], &[]);
+    let log = tree.path("log");
+    let command = |name: &str, end: &str| {
+        let path = tree.path(name);
+        fs::write(&path, format!("#!/bin/sh\necho {name} \"$@\" >>\"{}\"\n{end}\n", log.display())).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let (fpgactl, modprobe) = (command("fpgactl", fpgactl), command("modprobe", modprobe));
+    let variables = [("FPGA_ROOT", tree.root()), ("FPGACTL", &*fpgactl), ("MODPROBE", &*modprobe)];
+    let output = script("bind-cards", &variables, &[]);
     let log = fs::read_to_string(log).unwrap_or_default();
     (log.lines().map(str::to_owned).collect(), output.status.code())
+}
+
+/// The arguments of `bind`, for each time that `bind-cards` runs it, and how it ends. Before the first, the module is loaded.
+fn bound_by(config: &str, fpgactl: &str) -> (Vec<String>, Option<i32>) {
+    let (lines, status) = run_by(config, fpgactl, "true");
+    let bound: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("fpgactl bind ")).map(str::to_owned).collect();
+    let loaded = (!bound.is_empty()).then(|| "modprobe vfio-pci".to_owned());
+    assert_eq!(lines.len(), bound.len() + usize::from(loaded.is_some()), "{lines:?}");
+    assert_eq!(lines.first(), loaded.as_ref());
+    (bound, status)
 }
 
 #[test]
 fn cards_of_the_configuration_are_bound() {
     let config = "# by address\n0000:3b:00.0  # a card\n\n8086:bcce 8086:bccf\n5e:00.0";
-    let expected = ["bind 0000:3b:00.0", "bind 0000:5e:00.0 0000:5e:00.1", "bind 0000:5e:00.0"].map(str::to_owned);
+    let expected = ["0000:3b:00.0", "0000:5e:00.0 0000:5e:00.1", "0000:5e:00.0"].map(str::to_owned);
     assert_eq!(bound_by(config, "true"), (expected.to_vec(), Some(0)));
     // The next line comes although one fails, and the failure is told.
     let (lines, status) = bound_by(config, "false");
@@ -266,8 +282,12 @@ fn cards_of_the_configuration_are_bound() {
     // What is not there and what is nonsense is told too.
     assert_eq!(bound_by("10ee:9999\n", "true"), (Vec::new(), Some(1)));
     // The functions of a line are bound together, or none is.
-    assert_eq!(bound_by("0000:3b:00.0 10ee:9999\n5e:00.0", "true"), (vec!["bind 0000:5e:00.0".to_owned()], Some(1)));
-    assert_eq!(bound_by("card\n0000:3b:00.0\n", "true"), (vec!["bind 0000:3b:00.0".to_owned()], Some(1)));
+    assert_eq!(bound_by("0000:3b:00.0 10ee:9999\n5e:00.0", "true"), (vec!["0000:5e:00.0".to_owned()], Some(1)));
+    assert_eq!(bound_by("card\n0000:3b:00.0\n", "true"), (vec!["0000:3b:00.0".to_owned()], Some(1)));
     let example = fs::read_to_string(source().join("bind.conf")).unwrap();
     assert_eq!(bound_by(&example, "false"), (Vec::new(), Some(0)));
+    // A machine without the module binds nothing. If it has no card to bind, that is no failure.
+    let without = |config| run_by(config, "true", "false");
+    assert_eq!(without(config), (vec!["modprobe vfio-pci".to_owned()], Some(1)));
+    assert_eq!(without(&example), (Vec::new(), Some(0)));
 }

@@ -1,9 +1,10 @@
 //! The client, with servers that are slow or gone.
 
+use std::error::Error as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use fpga_hal::vfio_user::{Options, connect, connect_with};
 use fpga_hal::{BarIndex, Domain, Error};
 
 use crate::card;
+use crate::described::with_changed;
+use crate::logged::lines;
 use crate::raw::*;
 use crate::setting::{Directory, Served};
 
@@ -86,6 +89,36 @@ fn slow_replies_of_an_open_function_share_a_limit() {
         assert!(function.is_removed());
         // The last reply is on its way when the client gives up.
         drop((registers, function));
+    });
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_is_named_with_the_reason() {
+    let lines = lines(|one| one.level() <= log::Level::Warn);
+    let reason = "the server sent a reply with the id 77, which no command waits for";
+    let changed = |command: &Reply, reply: &mut Reply| {
+        if command.command == GET_INFO {
+            reply.id = 77;
+        }
+    };
+    with_changed(false, changed, |opened, _| {
+        let error = opened.unwrap_err();
+        assert!(matches!(error, Error::Socket { .. }), "{error:?}");
+        assert_eq!(error.source().unwrap().to_string(), reason);
+    });
+    // An open function is gone. The log has the reason.
+    let is_open = AtomicBool::new(false);
+    let changed = |_: &Reply, reply: &mut Reply| {
+        if is_open.load(Ordering::Relaxed) {
+            reply.id = 77;
+        }
+    };
+    with_changed(false, changed, |opened, _| {
+        let function = opened.unwrap();
+        is_open.store(true, Ordering::Relaxed);
+        assert!(matches!(function.reset(), Err(Error::Removed)));
+        let name = function.identity().name.clone();
+        assert_eq!(lines.take(|_, line| line.starts_with(&name)), [format!("{name}: disconnected: {reason}")]);
     });
 }
 

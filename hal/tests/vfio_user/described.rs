@@ -232,7 +232,7 @@ fn a_region_is_mapped_as_described() {
         });
         mapped
     };
-    let wrong = Err("description of a region");
+    let wrong = Err("description of BAR2");
     let areas = |areas: &[(u64, u64)]| {
         let head = body().u16(1).u16(1).u32(0).u32(areas.len() as u32).u32(0);
         areas.iter().fold(head, |body, (offset, size)| body.u64(*offset).u64(*size)).0
@@ -305,17 +305,43 @@ fn a_reply_with_more_descriptors_than_any_is_wrong_and_no_refusal() {
     });
 }
 
+fn refuse(reply: &mut Reply, errno: u32) {
+    (reply.flags, reply.error) = (0x21, errno);
+    reply.body.clear();
+    reply.descriptors.clear();
+}
+
 #[test]
-fn only_bars_are_mapped() {
-    // The expansion ROM, after the BARs, with too little memory to map.
+fn only_needed_descriptions_may_not_be_refused() {
+    const EIO: u32 = 5;
+    // BAR1 is not implemented. Neither the expansion ROM nor the VGA region is asked for.
     let changed = |command: &Reply, reply: &mut Reply| {
-        if command.command == GET_REGION_INFO && command.u32(8) == 6 {
-            set(reply, 4, 7);
-            set_u64(reply, 16, 1 << 16);
-            reply.descriptors = vec![memory(4096, true)];
+        assert!(command.command != GET_REGION_INFO || ![6, 8].contains(&command.u32(8)));
+        match (command.command, command.body.get(8)) {
+            (GET_REGION_INFO, Some(1)) => refuse(reply, EINVAL),
+            (GET_IRQ_INFO, Some(0 | 2)) => refuse(reply, EIO),
+            _ => {}
         }
     };
-    assert_eq!(nonsense(true, changed), None);
+    with_changed(true, changed, |opened, _| {
+        let function = opened.unwrap();
+        let vectors = InterruptKind::ALL.map(|kind| (kind, function.vectors(kind).unwrap()));
+        let refused = [InterruptKind::Msix, InterruptKind::Intx];
+        assert!(vectors.iter().all(|(kind, count)| !refused.contains(kind) || *count == 0), "{vectors:?}");
+        assert!(function.window(BarIndex::new(1).unwrap()).is_err());
+        assert!(function.window(BarIndex::new(2).unwrap()).unwrap().is_mapped());
+    });
+    for (index, errno, name) in [(0, EIO, "BAR0"), (7, EINVAL, "the configuration space")] {
+        let changed = |command: &Reply, reply: &mut Reply| {
+            if command.command == GET_REGION_INFO && command.u32(8) == index {
+                refuse(reply, errno);
+            }
+        };
+        with_changed(true, changed, |opened, _| {
+            let error = opened.unwrap_err().to_string();
+            assert_eq!(error, format!("The server refused to describe {name} of the function"));
+        });
+    }
 }
 
 #[test]
@@ -361,7 +387,7 @@ fn a_body_may_have_as_many_bytes_as_one_transfer() {
     let mut raw = Raw::open(served.path());
     // Too long for this command, but not for a message.
     let most = vec![0; 32 + MEGABYTE as usize];
-    assert_eq!(raw.call(GET_INFO, &most).errno(), EINVAL);
+    assert_eq!(raw.call(RESET, &most).errno(), EINVAL);
     assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
     let _ = raw.send(&message(1, GET_INFO, 0, &[&most[..], &[0]].concat()));
     raw.expect_end();

@@ -58,6 +58,11 @@ def test_types_are_checked_strictly(package: Path, tmp_path: Path) -> None:
     assert "Found 3 errors" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_wheel_has_its_licence(package: Path) -> None:
+    licences = [file for file in importlib.metadata.files("fpga") or [] if file.name == "LICENSE-MIT"]
+    assert [file.read_text() for file in licences] == [(package / ".." / ".." / "LICENSE-MIT").read_text()]
+
+
 def test_everything_has_a_docstring() -> None:
     assert importlib.metadata.version("fpga") == fpga.__version__
     for name in fpga.__all__:

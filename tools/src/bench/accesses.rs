@@ -91,7 +91,7 @@ pub(super) fn run(cli: &Cli) -> Result<()> {
     };
     let table: Vec<_> = std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows.iter().map(line)).collect();
     let text = format!("Register writes, reads\n\n{}{}", output::table(&table), cards::MOCK_CARDS_NOTE);
-    output::write(text.as_bytes())
+    output::text(&text)
 }
 
 /// Counts the accesses of the first card of a mock fabric.

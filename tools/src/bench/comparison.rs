@@ -200,7 +200,7 @@ impl Comparison {
         if cli.json {
             output::json(self)?;
         } else {
-            output::write(text(self).as_bytes())?;
+            output::text(&text(self))?;
         }
         let out = self.wrong();
         if check && !out.is_empty() {

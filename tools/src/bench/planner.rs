@@ -106,7 +106,7 @@ pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
     }
     let drawn = figure.map(|path| format!("\ndrawn: {path}\n")).unwrap_or_default();
     let text = format!("Predicted arrival over the lower bound\n\n{}{drawn}", output::table(&table));
-    output::write(text.as_bytes())
+    output::text(&text)
 }
 
 fn row(cards: &Cards, collective: Collective, bytes: u64) -> Row {

@@ -55,7 +55,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     if cli.json {
         output::json(&Printed { schema: "fpgactl.doctor/1", checks })?;
     } else {
-        output::write(text(&checks).as_bytes())?;
+        output::text(&text(&checks))?;
     }
     match bad {
         0 => Ok(()),

@@ -99,7 +99,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         torus: network.torus().sides(),
         ..printed(&outcome, &cards, (n, cores), (error, bound))
     };
-    if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
 }
 
 /// Says where the result is wrong first, and by how much all of it.

@@ -32,6 +32,7 @@ pub(crate) struct Printed {
     timestamp: Option<u64>,
     rom_timestamp: Option<u64>,
     mode: Option<u16>,
+    mode_name: Option<&'static str>,
     signature_bytes: Option<u64>,
     user_signature_bytes: Option<u64>,
     bitstream: Option<Bitstream>,
@@ -153,7 +154,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
         let (interface, fits) = (card.interface().to_string(), card.fits(&image));
         printed.card = Some(Card { selector: selector.clone(), interface, fits });
     }
-    if cli.json { output::json(&printed) } else { output::write(text(&printed, &image).as_bytes()) }
+    if cli.json { output::json(&printed) } else { output::text(&text(&printed, &image)) }
 }
 
 fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {
@@ -169,6 +170,7 @@ fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {
         timestamp: None,
         rom_timestamp: None,
         mode: None,
+        mode_name: None,
         signature_bytes: None,
         user_signature_bytes: None,
         bitstream: None,
@@ -275,6 +277,7 @@ fn of_xclbin(xclbin: &Xclbin<'_>, empty: Printed) -> Printed {
         timestamp: Some(xclbin.timestamp),
         rom_timestamp: Some(xclbin.rom_timestamp),
         mode: Some(xclbin.mode),
+        mode_name: mode_name(xclbin.mode),
         signature_bytes: length(xclbin.signature),
         user_signature_bytes: length(xclbin.user_signature),
         bitstream: xclbin.bitstream.as_ref().map(of_bit),
@@ -332,7 +335,7 @@ fn text(printed: &Printed, image: &Image<'_>) -> String {
     row("platform", printed.platform.clone());
     row("interface", printed.interface.clone());
     row("uuid", printed.id.clone());
-    row("mode", printed.mode.map(|mode| named(mode_name(mode), mode.into())));
+    row("mode", printed.mode.map(|mode| named(printed.mode_name, mode.into())));
     row("written by", printed.version.as_ref().map(|version| format!("version {version} of AMD's tools")));
     row("signature", printed.signature_bytes.map(bytes));
     row("user's signature", printed.user_signature_bytes.map(bytes));

@@ -81,6 +81,7 @@ impl Kept {
     /// Notes that an image is being loaded. The one of a load that was killed before is put aside, for [`refused`](Self::refused).
     pub(super) fn begin(&self, image: &[u8]) -> Result<()> {
         let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
+        self.remove_unfinished()?;
         remove(&earlier)?;
         // A second name, so that there is a pending image at any time.
         match fs::hard_link(&pending, &earlier) {
@@ -92,6 +93,17 @@ impl Kept {
             let _ = remove(&earlier);
         })?;
         synchronise(&self.folder)
+    }
+
+    /// Removes what commands have left that were killed while they wrote [`PENDING`]. Whoever loads an image has the card to itself.
+    fn remove_unfinished(&self) -> Result<()> {
+        let entries = fs::read_dir(&self.folder).map_err(|error| Failure::file(&self.folder, &error))?;
+        for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+            if atomic_file::is_unfinished(&name, PENDING) {
+                remove(&self.folder.join(name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Notes that the image was loaded.

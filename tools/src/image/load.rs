@@ -98,7 +98,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     if cli.json {
         return output::json(&printed);
     }
-    output::write(text(&printed, selector.kind()).as_bytes())
+    output::text(&text(&printed, selector.kind()))
 }
 
 /// Fails after a signal that came before the load was started.

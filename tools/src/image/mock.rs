@@ -47,7 +47,7 @@ pub(crate) fn run(cli: &Cli, arguments: &MockImage) -> Result<()> {
         return output::json(&printed);
     }
     let Printed { output: path, bytes, guid, .. } = &printed;
-    output::write(format!("{path}: {}, accelerator {guid}, for mock cards only\n", size::show(*bytes)).as_bytes())
+    output::text(&format!("{path}: {}, accelerator {guid}, for mock cards only\n", size::show(*bytes)))
 }
 
 /// Makes a GBS file.

@@ -83,7 +83,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
         Done::Undone => format!("undone: {image}"),
     };
     let masks = printed.unmasked.map_or_else(String::new, |port| format!("; masks of port {port} restored"));
-    output::write(format!("{}: {text}{masks}\n", arguments.card).as_bytes())
+    output::text(&format!("{}: {text}{masks}\n", arguments.card))
 }
 
 /// Loads the new image, or else the one before.

@@ -42,7 +42,7 @@ pub(super) fn serve(
     if cli.json {
         output::json(&Printed { schema: "fpgactl.metrics/1", address: address.to_string() })?;
     } else {
-        output::write(format!("listening: http://{address}/metrics\n").as_bytes())?;
+        output::text(&format!("listening: http://{address}/metrics\n"))?;
     }
     loop {
         interrupt.check()?;

@@ -76,7 +76,7 @@ impl Printed {
         if let (Some(algorithm), Some(output)) = (self.algorithm, &self.output) {
             text += &format!("wrote {output} ({algorithm})\n");
         }
-        output::write(text.as_bytes())
+        output::text(&text)
     }
 }
 
@@ -172,7 +172,7 @@ fn show(cli: &Cli, arguments: &RouteShow) -> Result<()> {
         text += &format!("\n{entry}");
     }
     text.truncate(text.trim_end().len());
-    output::write((text + "\n").as_bytes())
+    output::text(&(text + "\n"))
 }
 
 fn shown_node(node: u32, one: &NodeTables, with_entries: bool) -> ShownNode {

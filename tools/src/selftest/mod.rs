@@ -65,7 +65,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     };
     interrupt::ending_at_once(|| match cli.json {
         true => output::json(&printed),
-        false => output::write(text(&printed).as_bytes()),
+        false => output::text(&text(&printed)),
     })?;
     interrupt.check()?;
     match failed {

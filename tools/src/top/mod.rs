@@ -43,7 +43,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Top) -> Result<()> {
     if arguments.once || !std::io::stdout().is_terminal() {
         wait(&interrupt, interval)?;
         readings.read(cli)?;
-        return output::write(table(&readings.model, arguments.sort).as_bytes());
+        return output::text(&table(&readings.model, arguments.sort));
     }
     // https://no-color.org: any value but an empty one.
     let has_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -97,7 +97,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
         difference_percent: rounded(difference),
         figure: arguments.svg.as_ref().map(|path| path.display().to_string()),
     };
-    if cli.json { output::json(&printed) } else { output::write(text(&printed).as_bytes()) }
+    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
 }
 
 fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {

@@ -1,21 +1,34 @@
 //! Man pages, completions and the version.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
 use crate::stdout;
 
-/// The names of all commands, as man pages have them, from what `--help` lists.
-fn names(command: &[&str]) -> BTreeSet<String> {
+/// The names of all commands, as man pages have them, with the usage of each, from what `--help` prints.
+fn usages(command: &[&str]) -> BTreeMap<String, String> {
     let help = stdout(&[command, &["--help"]].concat());
+    let usage = help.split_once("Usage: ").unwrap().1.split_once("\n\n").unwrap().0;
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let listed = listed.filter_map(|line| line.strip_prefix("  ")?.split_once(' ')).map(|(name, _)| name);
-    let mut all = BTreeSet::from([["fpgactl"].iter().chain(command).copied().collect::<Vec<_>>().join("-")]);
+    let name = ["fpgactl"].iter().chain(command).copied().collect::<Vec<_>>().join("-");
+    let mut all = BTreeMap::from([(name, words(usage))]);
     for name in listed.filter(|name| !name.is_empty() && *name != "help") {
-        all.extend(names(&[command, &[name]].concat()));
+        all.extend(usages(&[command, &[name]].concat()));
     }
     all
+}
+
+/// The words of a text, with one blank between them.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The words of a page's section, without fonts and control lines.
+fn plain(section: &str) -> String {
+    let lines: Vec<_> = section.lines().filter(|line| !line.starts_with('.')).collect();
+    words(&lines.join(" ").replace("\\fB", "").replace("\\fR", "").replace("\\-", "-"))
 }
 
 #[test]
@@ -27,7 +40,8 @@ fn every_command_has_a_man_page() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap().strip_suffix(".1").unwrap().to_owned())
         .collect();
-    assert_eq!(written, names(&[]));
+    let usages = usages(&[]);
+    assert_eq!(written, usages.keys().cloned().collect());
     let codes = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
     let codes = codes.split_once("## Exit codes").unwrap().1.lines().filter_map(|line| line.split('|').nth(1));
     let codes: BTreeSet<u8> = codes.filter_map(|code| code.trim().parse().ok()).collect();
@@ -40,6 +54,8 @@ fn every_command_has_a_man_page() {
         for variable in ["FPGACTL_STATS_DIR", "FPGACTL_BOARDS", "NO_COLOR"] {
             assert!(page.contains(&format!("\\fB{variable}\\fR\n")), "{name}: {variable}");
         }
+        let synopsis = page.split_once(".SH SYNOPSIS\n").unwrap().1.split_once(".SH").unwrap().0;
+        assert_eq!(plain(synopsis), usages[name], "{name}: the synopsis, and the usage of --help");
         let exits = page.split_once("\"EXIT STATUS\"\n").unwrap().1.split_once(".SH").unwrap().0;
         let exits = exits.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR")?.parse().ok());
         assert_eq!(exits.collect::<BTreeSet<u8>>(), codes, "{name}, and docs/cli.md");
@@ -86,6 +102,10 @@ fn bash_completes_what_the_line_has() {
         assert_eq!(of(&format!("fpgactl {options}bench coll --ra")), Vec::<String>::new(), "{options}");
         assert_eq!(of(&format!("fpgactl {options}coll allreduce --dtype bf")), ["bf16"], "{options}");
     }
+    // A value after an equal sign, also that of an option without values.
+    assert_eq!(of("fpgactl coll allreduce --dtype=bf"), ["bf16"]);
+    assert_eq!(of("fpgactl --cards=mock:optweb:4 coll allreduce --dtype="), of("fpgactl coll allreduce --dtype "));
+    assert_eq!(of("fpgactl coll --json=al"), Vec::<String>::new());
     // Files, which bash itself completes if the function knows nothing.
     for line in ["run ", "--cards mock:optweb:4 lint /etc/", "mem write 0x0 ", "image inspect ", "stats a b "] {
         assert!(of(&format!("fpgactl {line}")).is_empty(), "{line}");

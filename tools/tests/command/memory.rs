@@ -135,6 +135,21 @@ fn a_test_that_fails_restores_memory_or_says_that_it_did_not() {
     assert!(error.contains("the sequencer halted") && !error.contains("restored"), "{error}");
 }
 
+/// Neither results nor errors clear the terminal of who names a file so.
+#[test]
+fn names_of_files_steer_no_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(format!("\u{1b}[2J{name}")).to_str().unwrap().to_owned();
+    let is_harmless = |text: &str| assert!(text.contains("\u{fffd}[2J") && !text.contains('\u{1b}'), "{text:?}");
+    is_harmless(&stdout(&["mem", "read", "mock:optweb:2/0", "0", "16", "--output", &path("bytes")]));
+    is_harmless(&stdout(&["mock", "image", "--output", &path("image.gbs")]));
+    for arguments in
+        [&["lint", &path("missing.seq")][..], &["info", "--cards", &format!("vfio-user:{}", path("0.sock"))]]
+    {
+        is_harmless(&String::from_utf8(run(arguments).stderr).unwrap());
+    }
+}
+
 #[test]
 fn an_output_keeps_its_mode_and_never_replaces_what_the_shell_has_opened() {
     let directory = tempfile::tempdir().unwrap();

@@ -213,6 +213,10 @@ fn what_is_wrong_is_refused_with_its_place() {
         &["run", "--cards", "mock:optweb:2", "--dump", "a=x.npy", "--dtype", "u16"],
     );
     assert_eq!(run(&["run", "x.seq", "--load", "a"]).status.code(), Some(2));
+    // A file that the kernel makes up says that it has no bytes.
+    let made_up = run(&["run", &directory.path("long.seq"), "--cards", "mock:optweb:2", "--load", "a=/proc/version"]);
+    let error = String::from_utf8(made_up.stderr).unwrap();
+    assert!(made_up.status.code() == Some(1) && error.contains("has more than 0 bytes"), "{error}");
     assert_eq!(run(&["asm", &directory.path("absent.seq")]).status.code(), Some(4));
 }
 

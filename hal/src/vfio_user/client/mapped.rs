@@ -14,6 +14,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
+use super::remote::description;
 use crate::bus::Piece;
 use crate::memory::region::page_size;
 use crate::owner::Owner;
@@ -89,7 +90,7 @@ pub(crate) fn map(
     areas: &[Area],
     removal: &Arc<Removal>,
 ) -> Result<Vec<(Piece, Arc<Mapped>)>> {
-    let wrong = || Error::Nonsense { what: "description of a region" };
+    let wrong = || Error::Nonsense { what: description(info.index) };
     let len = fstat(descriptor).map_or(0, |status| status.st_size as u64);
     let page = page_size() as u64;
     let owner = Owner::current();

@@ -180,7 +180,7 @@ mod tests {
             }
         });
         let waits = Waits::new(Arc::default(), Duration::from_secs(60), Instant::now());
-        (Connection::new(ours, Arc::default(), waits).unwrap(), told)
+        (Connection::new("test".to_owned(), ours, Arc::default(), waits).unwrap(), told)
     }
 
     fn told(of: &Told) -> Vec<bool> {

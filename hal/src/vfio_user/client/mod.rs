@@ -54,9 +54,14 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
         errno => failed(errno.into()),
     })?;
     let waits = Waits::new(Arc::clone(&maps.slowness), options.patience, begin);
-    let connection = Connection::new(stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
+    let name = format!("vfio-user:{}", path.display());
+    let connection = Connection::new(name, stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
     let opened = open(path, domain, options, maps, Arc::clone(&connection));
-    let opened = opened.map_err(|error| if connection.waits().were_too_long() { late() } else { error })?;
+    let opened = opened.map_err(|error| match (error, connection.ending()) {
+        _ if connection.waits().were_too_long() => late(),
+        (Error::Removed, Some(ending)) if ending.is_fault() => failed(ending.into()),
+        (error, _) => error,
+    })?;
     connection.waits().opened();
     Ok(opened)
 }

@@ -59,7 +59,8 @@ impl Remote {
             return Err(Error::Busy { path: path.to_owned() });
         }
         let Some(reply) = unless_gone(replied, "agree on a version for")? else {
-            let source = io::Error::from(io::ErrorKind::ConnectionAborted);
+            let aborted = io::ErrorKind::ConnectionAborted;
+            let source = self.connection.ending().map_or_else(|| aborted.into(), io::Error::from);
             return Err(Error::Socket { action: "connect to", path: path.to_owned(), source });
         };
         let agreed = Version::decode(&reply.body).ok_or(nonsense("version"))?;
@@ -86,9 +87,9 @@ impl Remote {
             return Err(nonsense("description"));
         }
         self.can_reset = info.flags & DeviceInfo::RESET != 0;
-        for index in 0..info.regions.min(REGIONS) {
-            let region = self.describe_region(index, options)?;
-            self.regions.push(region);
+        self.regions.resize_with(REGIONS as usize, RemoteRegion::default);
+        for index in (0..BarIndex::COUNT as u32).chain([CONFIG_REGION]) {
+            self.regions[index as usize] = self.describe_region(index, options)?;
         }
         if self.regions[CONFIG_REGION as usize].bytes < 256 {
             return Err(nonsense("configuration space"));
@@ -98,7 +99,14 @@ impl Remote {
                 continue;
             }
             let asked = InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags: 0, index: count, count: 0 };
-            let reply = self.ask("describe interrupts of", Command::GetInterruptInfo, &asked.encode())?;
+            let reply = match self.ask("describe interrupts of", Command::GetInterruptInfo, &asked.encode()) {
+                // As a function without interrupts of this kind.
+                Err(Error::Refused { source, .. }) => {
+                    log::info!("The server refused to describe {kind} interrupts: {source}");
+                    continue;
+                }
+                reply => reply?,
+            };
             let info = InterruptInfo::decode(&reply.body).filter(|info| info.index == count && info.count <= 2048);
             let info = info.ok_or(nonsense("description of interrupts"))?;
             if info.flags & InterruptInfo::EVENTFD != 0 {
@@ -109,12 +117,21 @@ impl Remote {
     }
 
     fn describe_region(&self, index: u32, options: &Options) -> Result<RemoteRegion> {
+        let is_bar = index < BarIndex::COUNT as u32;
         let asked = RegionInfo { argsz: DESCRIPTION_BYTES, flags: 0, index, cap_offset: 0, size: 0, offset: 0 };
-        let Reply { body, descriptors } = self.ask("describe a region of", Command::GetRegionInfo, &asked.encode())?;
-        let wrong = || nonsense("description of a region");
+        let describe = describe(index);
+        let Reply { body, descriptors } = match self.ask(describe, Command::GetRegionInfo, &asked.encode()) {
+            // Some servers refuse the index of a BAR that is not implemented.
+            Err(Error::Refused { source, .. }) if is_bar && source.raw_os_error() == Some(Errno::EINVAL as i32) => {
+                log::info!("The server refused to {describe} the function: {source}");
+                return Ok(RemoteRegion::default());
+            }
+            reply => reply?,
+        };
+        let wrong = || nonsense(description(index));
         let info = RegionInfo::decode(&body).filter(|info| info.index == index).ok_or_else(wrong)?;
         let mut region = RemoteRegion { bytes: info.size, pieces: Vec::new() };
-        let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && index < BarIndex::COUNT as u32;
+        let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && is_bar;
         let descriptor = descriptors.into_iter().next().filter(|_| wanted).and_then(mapped::mappable);
         let Some(descriptor) = descriptor else { return Ok(region) };
         let areas = match info.flags & RegionInfo::CAPS {
@@ -154,6 +171,11 @@ impl Remote {
         Ok(())
     }
 
+    /// Fails if the server has refused a posted write.
+    fn check_writes(&self) -> Result<()> {
+        self.connection.take_refused().map_or(Ok(()), |refused| Err(refused.into()))
+    }
+
     fn set_interrupts(
         &self,
         flags: u32,
@@ -165,6 +187,32 @@ impl Remote {
         let set = SetInterrupts { argsz: SetInterrupts::BYTES as u32, flags, index, start, count, data: &[] };
         let reply = self.connection.call(Command::SetInterrupts, [&set.encode(), &[]], descriptors);
         unless_gone(reply, "set interrupts of")?.map(drop).ok_or(Error::Removed)
+    }
+}
+
+/// Returns the action of asking for a region.
+fn describe(region: u32) -> &'static str {
+    match region {
+        0 => "describe BAR0 of",
+        1 => "describe BAR1 of",
+        2 => "describe BAR2 of",
+        3 => "describe BAR3 of",
+        4 => "describe BAR4 of",
+        5 => "describe BAR5 of",
+        _ => "describe the configuration space of",
+    }
+}
+
+/// Returns what the reply to [`describe`] is.
+pub(super) fn description(region: u32) -> &'static str {
+    match region {
+        0 => "description of BAR0",
+        1 => "description of BAR1",
+        2 => "description of BAR2",
+        3 => "description of BAR3",
+        4 => "description of BAR4",
+        5 => "description of BAR5",
+        _ => "description of the configuration space",
     }
 }
 
@@ -215,14 +263,16 @@ impl Bus for Remote {
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) -> Result<()> {
-        self.read(bar.index() as u32, offset, data)
+        self.read(bar.index() as u32, offset, data)?;
+        self.check_writes()
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) -> Result<()> {
         self.connection.check_owner()?;
+        self.check_writes()?;
         // Posted, as on PCIe: the server handles it before any later command.
         let access = RegionAccess { offset, region: bar.index() as u32, count: data.len() as u32 };
-        unless_gone(self.connection.post(Command::RegionWrite, [&access.encode(), data]), "write").map(drop)
+        unless_gone(self.connection.post(access, data), "write").map(drop)
     }
 
     fn vectors(&self, kind: InterruptKind) -> Result<u16> {

@@ -59,6 +59,16 @@ impl Waits {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the function is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time that all slow replies may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Returns until when the reply to a command sent at `now` must arrive.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let left = self.patience.saturating_sub(self.slowness.at(now)).max(self.patience / QUICK);
@@ -66,7 +76,7 @@ impl Waits {
         let year = Duration::from_secs(365 * 24 * 3600);
         let deadline = now + left.min(year);
         match self.open_by {
-            Some(open_by) if !self.is_open.load(Ordering::Relaxed) => deadline.min(open_by),
+            Some(open_by) if !self.is_open() => deadline.min(open_by),
             _ => deadline,
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
     let bar = progress::count((sizes.len() * groups.len()) as u64);
     let mut sweep = Sweeping { arguments, interrupt, model, bar, csv, as_json: cli.json, rows: Vec::new(), next: 0 };
     if !cli.json {
-        output::write(row::header().as_bytes())?;
+        output::text(&row::header())?;
     }
     let measured = sweep.all(&mut cards, &groups, &sizes);
     let measured = sweep.interrupt.of(measured);
@@ -63,7 +63,7 @@ pub(super) fn run(cli: &Cli, arguments: &Sweep) -> Result<()> {
         let svg = arguments.svg.iter().filter(|_| is_drawn);
         let files = arguments.csv.iter().chain(svg).map(|path| format!("written: {}\n", path.display()));
         let files = files.chain(trace.iter().map(Written::text));
-        output::write(files.chain([note.to_owned()]).collect::<String>().as_bytes())?;
+        output::text(&files.chain([note.to_owned()]).collect::<String>())?;
     }
     let outcome = outcome(&sweep.rows).and_then(|()| match is_drawn {
         true => Ok(()),

@@ -121,8 +121,12 @@ fn a_signal_before_a_load_has_started_changes_nothing() {
         assert_eq!((bench.loaded(), bench.masks(), bench.is_noted()), (beginning(CARD), MASKS, false));
     };
     let load = bench.words(&["load", image.to_str().unwrap()], &target);
+    // What a load that was killed has written of its image.
+    let unfinished = bench.kept("pending.f3Xa9q.part");
+    fs::create_dir_all(unfinished.parent().unwrap()).unwrap();
+    fs::write(&unfinished, "half").unwrap();
     check(&interrupt_at_boot(&bench, &load));
-    assert!(!pending.exists());
+    assert!(!pending.exists() && !unfinished.exists());
     // A load that was killed before is still to be recovered.
     plant(&bench, &left);
     check(&interrupt_at_boot(&bench, &load));

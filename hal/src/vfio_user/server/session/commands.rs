@@ -15,7 +15,7 @@ use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::interrupt::{INTERRUPT_INDICES, InterruptInfo, SetInterrupts};
 use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
 use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, encode_areas};
-use crate::vfio_user::wire::socket::Descriptors;
+use crate::vfio_user::wire::socket::{Descriptors, Lost};
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// The reply to a command.
@@ -33,11 +33,16 @@ impl From<Vec<u8>> for Reply {
 
 impl Session {
     pub(super) fn answer(&mut self, command: Option<Command>, descriptors: Descriptors) -> Result<Reply, Errno> {
-        let takes_descriptors = matches!(command, Some(Command::DmaMap | Command::SetInterrupts));
+        // The client library of SPDK sends the descriptor of a mapping again to unmap it.
+        let takes_descriptors = matches!(command, Some(Command::DmaMap | Command::DmaUnmap | Command::SetInterrupts));
         if !descriptors.is_empty() && !takes_descriptors {
             return Err(Errno::EINVAL);
         }
-        let descriptors = descriptors.all().map_err(|lost| self.lose(lost))?;
+        let descriptors = match (command, descriptors.all()) {
+            // They are not used, so none is missing.
+            (Some(Command::DmaUnmap), Err(Lost::NoneFree)) => Vec::new(),
+            (_, all) => all.map_err(|lost| self.lose(lost))?,
+        };
         let (Some(command), Some(open)) = (command, &self.open) else { return Err(Errno::ENOTSUP) };
         let body = self.reader.body();
         match command {
@@ -53,8 +58,9 @@ impl Session {
                 open.dma.unmap(&unmap)?;
                 Ok(unmap.encode().into())
             }
+            // The bodies of the commands for descriptions may be longer: clients send a whole buffer for the reply.
             Command::GetInfo => {
-                let asked = DeviceInfo::decode(exactly(body, DeviceInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                let asked = DeviceInfo::decode(body).ok_or(Errno::EINVAL)?;
                 room(asked.argsz, DeviceInfo::BYTES)?;
                 let info = DeviceInfo {
                     argsz: DeviceInfo::BYTES as u32,
@@ -65,13 +71,12 @@ impl Session {
                 Ok(info.encode().into())
             }
             Command::GetRegionInfo => {
-                let asked = RegionInfo::decode(exactly(body, RegionInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                let asked = RegionInfo::decode(body).ok_or(Errno::EINVAL)?;
                 room(asked.argsz, RegionInfo::BYTES)?;
                 self.region_info(&asked, open.descriptors)
             }
             Command::GetRegionIoDescriptors => {
-                let decoded = RegionIoDescriptors::decode(exactly(body, RegionIoDescriptors::BYTES)?);
-                let asked = decoded.ok_or(Errno::EINVAL)?;
+                let asked = RegionIoDescriptors::decode(body).ok_or(Errno::EINVAL)?;
                 room(asked.argsz, RegionIoDescriptors::BYTES)?;
                 if asked.index >= REGIONS || asked.flags != 0 || asked.count != 0 {
                     return Err(Errno::EINVAL);
@@ -80,7 +85,7 @@ impl Session {
                 Err(Errno::ENOTSUP)
             }
             Command::GetInterruptInfo => {
-                let asked = InterruptInfo::decode(exactly(body, InterruptInfo::BYTES)?).ok_or(Errno::EINVAL)?;
+                let asked = InterruptInfo::decode(body).ok_or(Errno::EINVAL)?;
                 room(asked.argsz, InterruptInfo::BYTES)?;
                 if asked.index >= INTERRUPT_INDICES {
                     return Err(Errno::EINVAL);
@@ -253,6 +258,12 @@ mod tests {
         let takes = [Command::DmaMap, Command::SetInterrupts];
         assert_eq!(takes.map(|command| answer(command, 17, true)), [Some(Errno::EINVAL); 2]);
         assert_eq!(answer(Command::GetInfo, 0, true), Some(Errno::EINVAL), "none belong to this command");
+        assert_eq!(answer(Command::DmaUnmap, 17, true), Some(Errno::EINVAL));
+        assert_eq!(
+            answer(Command::DmaUnmap, 1, true),
+            Some(Errno::ENOTSUP),
+            "they are not used; there is no version yet"
+        );
         assert_eq!(told(), [""; 0]);
         for _ in 0..2 {
             assert_eq!(takes.map(|command| answer(command, 1, true)), [Some(Errno::EMFILE); 2]);
