@@ -14,9 +14,9 @@ pub fn printable(text: &str) -> String {
     text.replace(is_harmful, "\u{fffd}")
 }
 
-/// As [`printable`], of a text of several lines.
+/// As [`printable`], of a text of several lines. Tabs stay too.
 pub fn printable_lines(text: &str) -> String {
-    text.replace(|letter| letter != '\n' && is_harmful(letter), "\u{fffd}")
+    text.replace(|letter| !matches!(letter, '\n' | '\t') && is_harmful(letter), "\u{fffd}")
 }
 
 #[cfg(test)]

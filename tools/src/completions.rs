@@ -13,7 +13,7 @@ use crate::schema;
 /// options for commands. This one gives it the words of the line between blanks, without the values of options.
 const BASH: &str = r#"
 _fpgactl_of_line() {
-    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} option= path= index word
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} option= path= split= index word
     local -a COMP_WORDS
     read -ra COMP_WORDS <<<"$line"
     [[ $line == *[[:space:]] ]] && COMP_WORDS+=("")
@@ -24,7 +24,7 @@ _fpgactl_of_line() {
     if [[ $cur == *=* ]]; then
         case ${cur%%=*} in
             OPTIONS)
-                COMP_WORDS[COMP_CWORD]=${cur%%=*}
+                split=yes COMP_WORDS[COMP_CWORD]=${cur%%=*}
                 cur=${cur#*=}
                 COMP_WORDS+=("$cur") COMP_CWORD=$((COMP_CWORD + 1))
                 ;;
@@ -38,6 +38,8 @@ _fpgactl_of_line() {
         fi
         case $word in
             OPTIONS) option=$word ;;
+            # Another program's words, as `mock serve` takes them: bash completes files.
+            --) COMPREPLY=() && return ;;
             -*) ;;
             *) path+="$word " ;;
         esac
@@ -47,6 +49,11 @@ _fpgactl_of_line() {
             # A file: bash completes it.
             FILES) COMPREPLY=() && return ;;
         esac
+    fi
+    if [[ -n $split ]]; then
+        # The generated function offers anything for an option that its command has not.
+        _fpgactl "$1" "$option" ""
+        [[ " ${COMPREPLY[*]} " == *" $option "* ]] || { COMPREPLY=() && return; }
     fi
     _fpgactl "$1" "$cur" "$option"
     # Readline has kept what is before the last word that it divides.

@@ -77,6 +77,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use cli::{Channel, Cli, Command, Image, Mock};
+use cmdseq::text::{is_harmful, printable, printable_lines};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
             return Failure::usage(one_line(&error.to_string())).report(true);
         }
         Err(error) => {
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let printed = print(&error).and_then(|()| std::io::stdout().flush());
             return match printed {
                 Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
                     output::failed(&failed).report(wants_json())
@@ -98,12 +99,29 @@ fn main() -> ExitCode {
             };
         }
     };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(logged(&cli))).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(logged(&cli))).format(log_line).init();
     let started = interrupt::start(cli.json).and_then(|()| ineffective::check(&cli, &matches));
     match started.and_then(|()| run(&cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => interrupt::report(&doctor::with_fix(&cli, failure), cli.json),
     }
+}
+
+/// Prints help, or an error of the command line, which names what the user has typed.
+fn print(error: &clap::Error) -> std::io::Result<()> {
+    let is_harmless = |word: std::ffi::OsString| !word.to_string_lossy().contains(is_harmful);
+    if std::env::args_os().all(is_harmless) {
+        return error.print();
+    }
+    // Without colours, which are control characters.
+    let plain = printable_lines(&error.render().to_string());
+    if error.use_stderr() { write!(std::io::stderr(), "{plain}") } else { write!(std::io::stdout(), "{plain}") }
+}
+
+/// Writes a line of the log. Names in it may be others'.
+fn log_line(out: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> std::io::Result<()> {
+    let (level, target) = (record.level(), record.target());
+    writeln!(out, "[{level:<5} {target}] {}", printable(&record.args().to_string()))
 }
 
 /// What is logged unless the environment says otherwise. Commands report their own errors.

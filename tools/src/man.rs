@@ -93,7 +93,7 @@ fn page<'a>(
 /// The usage lines of `--help`. The crate's own synopsis leaves out values, and `--` before a command.
 fn synopsis(command: &mut clap::Command) -> Roff {
     let usage = command.render_usage().to_string();
-    let name = command.get_bin_name().unwrap_or_default();
+    let name = command.get_bin_name().unwrap_or(command.get_name());
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
     for (index, line) in usage.trim_start_matches("Usage:").lines().enumerate() {

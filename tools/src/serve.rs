@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cmdseq::text::printable_lines;
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::{Fabric, MockFunction, NodeEndpoint, Selector};
@@ -185,7 +186,8 @@ fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf], check: &Check<'_>) -
     let text = if cli.json {
         output::json_text(&Printed { schema: "fpgactl.mock-serve/1", selector, sockets })?
     } else {
-        sockets.join("\n") + "\nserving until interrupted; select cards with --cards, separated by commas\n"
+        printable_lines(&sockets.join("\n"))
+            + "\nserving until interrupted; select cards with --cards, separated by commas\n"
     };
     write_unless(check, text.as_bytes())
 }

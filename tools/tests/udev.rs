@@ -243,9 +243,10 @@ fn a_node_of_another_group_is_not_taken_back() {
     assert_eq!(mode(), before);
 }
 
-/// What `bind-cards` runs, a command a line, and how it ends. `fpgactl` and `modprobe` are the ends of scripts for these commands.
-fn run_by(config: &str, fpgactl: &str, modprobe: &str) -> (Vec<String>, Option<i32>) {
-    let tree = machine(&["machine"]);
+/// What `bind-cards` runs on a machine, a command a line, and how it ends. `fpgactl` and `modprobe` are the ends of scripts for these
+/// commands. Without an end for `modprobe`, its script succeeds but is only in the path.
+fn run_by(listings: &[&str], config: &str, fpgactl: &str, modprobe: Option<&str>) -> (Vec<String>, Option<i32>) {
+    let tree = machine(listings);
     fs::write(tree.path("etc/fpga/bind.conf"), config).unwrap();
     let log = tree.path("log");
     let command = |name: &str, end: &str| {
@@ -254,8 +255,10 @@ fn run_by(config: &str, fpgactl: &str, modprobe: &str) -> (Vec<String>, Option<i
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path
     };
-    let (fpgactl, modprobe) = (command("fpgactl", fpgactl), command("modprobe", modprobe));
-    let variables = [("FPGA_ROOT", tree.root()), ("FPGACTL", &*fpgactl), ("MODPROBE", &*modprobe)];
+    let (fpgactl, loader) = (command("fpgactl", fpgactl), command("modprobe", modprobe.unwrap_or("true")));
+    let path = format!("{}:{}", tree.root().display(), std::env::var("PATH").unwrap());
+    let mut variables = vec![("FPGA_ROOT", tree.root()), ("FPGACTL", &*fpgactl), ("PATH", Path::new(&path))];
+    variables.extend(modprobe.map(|_| ("MODPROBE", &*loader)));
     let output = script("bind-cards", &variables, &[]);
     let log = fs::read_to_string(log).unwrap_or_default();
     (log.lines().map(str::to_owned).collect(), output.status.code())
@@ -263,7 +266,7 @@ fn run_by(config: &str, fpgactl: &str, modprobe: &str) -> (Vec<String>, Option<i
 
 /// The arguments of `bind`, for each time that `bind-cards` runs it, and how it ends. Before the first, the module is loaded.
 fn bound_by(config: &str, fpgactl: &str) -> (Vec<String>, Option<i32>) {
-    let (lines, status) = run_by(config, fpgactl, "true");
+    let (lines, status) = run_by(&["machine", "module-missing"], config, fpgactl, Some("true"));
     let bound: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("fpgactl bind ")).map(str::to_owned).collect();
     let loaded = (!bound.is_empty()).then(|| "modprobe vfio-pci".to_owned());
     assert_eq!(lines.len(), bound.len() + usize::from(loaded.is_some()), "{lines:?}");
@@ -287,7 +290,16 @@ fn cards_of_the_configuration_are_bound() {
     let example = fs::read_to_string(source().join("bind.conf")).unwrap();
     assert_eq!(bound_by(&example, "false"), (Vec::new(), Some(0)));
     // A machine without the module binds nothing. If it has no card to bind, that is no failure.
-    let without = |config| run_by(config, "true", "false");
+    let without = |config| run_by(&["machine", "module-missing"], config, "true", Some("false"));
     assert_eq!(without(config), (vec!["modprobe vfio-pci".to_owned()], Some(1)));
     assert_eq!(without(&example), (Vec::new(), Some(0)));
+}
+
+#[test]
+fn a_driver_in_the_kernel_is_not_loaded() {
+    let bound = (vec!["fpgactl bind 0000:3b:00.0".to_owned()], Some(0));
+    assert_eq!(run_by(&["machine"], "0000:3b:00.0\n", "true", Some("false")), bound);
+    // Another root has not the modules of this machine.
+    let missing = run_by(&["machine", "module-missing"], "0000:3b:00.0\n", "true", None);
+    assert_eq!(missing, (Vec::new(), Some(1)));
 }

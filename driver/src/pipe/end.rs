@@ -228,12 +228,6 @@ impl End {
         check(completion, self.card.node(), 0, Operation::WaitSignal).map(|_| true)
     }
 
-    /// Forgets the greetings that have come and were not waited for. No window may be open.
-    pub(super) fn forget_greetings(&mut self) -> Result<(), Error> {
-        while self.await_greeting(Deadline::after(Duration::ZERO))? {}
-        Ok(())
-    }
-
     /// Closes the window, so that the other end reaches nothing any more.
     pub(super) fn close_window(&mut self) -> Result<(), Error> {
         let (close, timeout) = (Instruction::close(self.window(self.key)), self.card.timeout());

@@ -56,15 +56,17 @@ impl PipeReader {
                 return Err(no_peer());
             }
             end.close_window()?;
-            let key = greeted(&mut end)?;
+            let Some(key) = greeted(&mut end)? else {
+                end.open_window(rights, pipe.key)?;
+                continue;
+            };
             mark_slots(&mut end)?;
             end.open_window(rights, key)?;
             match end.reach_until(end.answer(), deadline)? {
                 Reached::Window => break,
-                // It is gone. The next one may have greeted already, but was marked over.
+                // It is gone. The next one may have greeted already.
                 Reached::NoWindow => {
                     end.close_window()?;
-                    end.forget_greetings()?;
                     end.open_window(rights, pipe.key)?;
                 }
                 Reached::Unknown => return Err(no_peer()),
@@ -177,13 +179,14 @@ impl PipeReader {
     }
 }
 
-/// Returns the key that the writer who has greeted has drawn.
-fn greeted(end: &mut End) -> Result<u32, PipeError> {
+/// Returns the key that the writer who has greeted has drawn. `None` if the signal was that of a second greeting, which was marked over
+/// with the first: a writer greets again while it gets no answer.
+fn greeted(end: &mut End) -> Result<Option<u32>, PipeError> {
     let (copy, timeout) = (end.copy(end.on_card(0), end.on_host(0), HEADER), end.card.timeout());
     end.card.run([copy], timeout)?;
     let mut greeting = [0; HEADER];
     end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
-    slot::greeted(&greeting)
+    if greeting == Message::Truncated.encode(0) { Ok(None) } else { slot::greeted(&greeting).map(Some) }
 }
 
 /// Has each slot say that messages were lost, until its first one comes: what an earlier pipe has left there does not pass for it.

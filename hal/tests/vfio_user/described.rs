@@ -319,7 +319,7 @@ fn only_needed_descriptions_may_not_be_refused() {
         assert!(command.command != GET_REGION_INFO || ![6, 8].contains(&command.u32(8)));
         match (command.command, command.body.get(8)) {
             (GET_REGION_INFO, Some(1)) => refuse(reply, EINVAL),
-            (GET_IRQ_INFO, Some(0 | 2)) => refuse(reply, EIO),
+            (GET_IRQ_INFO, Some(0 | 2)) => refuse(reply, EINVAL),
             _ => {}
         }
     };
@@ -331,9 +331,14 @@ fn only_needed_descriptions_may_not_be_refused() {
         assert!(function.window(BarIndex::new(1).unwrap()).is_err());
         assert!(function.window(BarIndex::new(2).unwrap()).unwrap().is_mapped());
     });
-    for (index, errno, name) in [(0, EIO, "BAR0"), (7, EINVAL, "the configuration space")] {
+    let needed = [
+        (GET_REGION_INFO, 0, EIO, "BAR0"),
+        (GET_REGION_INFO, 7, EINVAL, "the configuration space"),
+        (GET_IRQ_INFO, 2, EIO, "interrupts"),
+    ];
+    for (asked, index, errno, name) in needed {
         let changed = |command: &Reply, reply: &mut Reply| {
-            if command.command == GET_REGION_INFO && command.u32(8) == index {
+            if command.command == asked && command.u32(8) == index {
                 refuse(reply, errno);
             }
         };

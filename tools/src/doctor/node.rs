@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use fpga_hal::sysfs::{Access, Group, VFIO_PCI};
 
@@ -11,11 +12,10 @@ use crate::known;
 
 /// udev rules that give cards to the group.
 const RULES: &str = "udev/rules.d/60-fpga.rules";
-/// Where `udev/install` installs them, and where the package does.
-const INSTALLED: [&str; 2] = ["etc", "usr/local/lib"];
-const PACKAGED: [&str; 2] = ["lib", "usr/lib"];
+/// Where udev looks for them, in this order: `udev/install` installs them in the first, the package in one of the last two.
+const FOLDERS: [&str; 5] = ["etc", "run", "usr/local/lib", "usr/lib", "lib"];
 /// Installs the package again, with its files in /etc that are missing.
-const REINSTALL: &str = "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss fpgactl";
+const REINSTALL: &str = "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss ./fpgactl_*.deb";
 /// PCI ids of the cards in the rules.
 const CARDS: &str = "etc/fpga/cards";
 /// Applies the rules to existing nodes.
@@ -74,20 +74,30 @@ impl Examination<'_> {
         (cause, Fix::Root(format!("usermod -aG {group} {user}")))
     }
 
-    fn has_rules(&self, folders: &[&str]) -> bool {
-        folders.iter().any(|folder| self.sysfs.root().join(folder).join(RULES).exists())
+    /// Returns the udev rules that udev uses, if there are some.
+    fn rules(&self) -> Option<PathBuf> {
+        let named = FOLDERS.iter().map(|folder| Path::new(folder).join(RULES));
+        named.into_iter().find(|path| self.sysfs.root().join(path).symlink_metadata().is_ok())
     }
 
     /// Returns the command that installs rules, limits and the list of cards.
     pub(super) fn install(&self) -> String {
-        if self.has_rules(&PACKAGED) { REINSTALL.into() } else { format!("udev/install {}", self.user()) }
+        let is_packaged = |rules: PathBuf| rules.starts_with("usr/lib") || rules.starts_with("lib");
+        if self.rules().is_some_and(is_packaged) { REINSTALL.into() } else { format!("udev/install {}", self.user()) }
     }
 
     /// Returns cause and fix for a node that belongs to root.
     fn owned_by_root(&self, group: &Group) -> (String, Fix) {
-        if !self.has_rules(&INSTALLED) && !self.has_rules(&PACKAGED) {
+        let Some(rules) = self.rules() else {
             let cause = "the udev rules that give cards to the group fpga are not installed";
             return (cause.into(), Fix::Root(self.install()));
+        };
+        let file = self.sysfs.root().join(&rules);
+        let leads_nowhere = file.read_link().is_ok_and(|target| target == Path::new("/dev/null"));
+        if leads_nowhere || file.metadata().is_ok_and(|found| found.len() == 0) {
+            let rules = rules.display();
+            let cause = format!("the udev rules are switched off: /{rules} is empty");
+            return (cause, Fix::Root(format!("rm /{rules} && udevadm control --reload && {TRIGGER}")));
         }
         let Ok(listed) = fs::read_to_string(self.sysfs.root().join(CARDS)) else {
             return (format!("the udev rules are installed, but /{CARDS} is unreadable"), Fix::Root(self.install()));

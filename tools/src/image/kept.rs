@@ -81,7 +81,7 @@ impl Kept {
     /// Notes that an image is being loaded. The one of a load that was killed before is put aside, for [`refused`](Self::refused).
     pub(super) fn begin(&self, image: &[u8]) -> Result<()> {
         let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
-        self.remove_unfinished()?;
+        self.remove_unfinished();
         remove(&earlier)?;
         // A second name, so that there is a pending image at any time.
         match fs::hard_link(&pending, &earlier) {
@@ -95,15 +95,16 @@ impl Kept {
         synchronise(&self.folder)
     }
 
-    /// Removes what commands have left that were killed while they wrote [`PENDING`]. Whoever loads an image has the card to itself.
-    fn remove_unfinished(&self) -> Result<()> {
-        let entries = fs::read_dir(&self.folder).map_err(|error| Failure::file(&self.folder, &error))?;
-        for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
-            if atomic_file::is_unfinished(&name, PENDING) {
-                remove(&self.folder.join(name))?;
+    /// Removes what commands have left that were killed while they wrote here. Whoever loads an image has the card to itself. No load
+    /// fails for what stays.
+    fn remove_unfinished(&self) {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name();
+            if [PENDING, PORT].iter().any(|of| atomic_file::is_unfinished(&name.to_string_lossy(), of)) {
+                let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(())
     }
 
     /// Notes that the image was loaded.

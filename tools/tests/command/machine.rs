@@ -197,7 +197,15 @@ fn rules_of_the_package_are_rules() {
         tree.apply("- etc/fpga/cards");
         let (cause, mend) = mended(&tree);
         assert!(cause.contains("/etc/fpga/cards is unreadable"), "{cause}");
-        assert!(mend.starts_with("apt-get install --reinstall") && mend.ends_with(" fpgactl"), "{mend}");
+        assert!(mend.starts_with("apt-get install --reinstall") && mend.ends_with(".deb"), "{mend}");
+        // As an administrator switches off what a package has.
+        for off in ["etc/udev/rules.d/60-fpga.rules -> /dev/null", "etc/udev/rules.d/60-fpga.rules x 0"] {
+            tree.apply(off);
+            let (cause, mend) = mended(&tree);
+            assert!(cause.contains("/etc/udev/rules.d/60-fpga.rules is empty"), "{cause}");
+            assert!(mend.starts_with("rm /etc/udev/rules.d/60-fpga.rules && udevadm "), "{mend}");
+            tree.apply("- etc/udev/rules.d/60-fpga.rules");
+        }
         tree.apply(&format!("- {folder}/udev/rules.d/60-fpga.rules"));
     }
 }

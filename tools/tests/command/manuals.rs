@@ -106,6 +106,13 @@ fn bash_completes_what_the_line_has() {
     assert_eq!(of("fpgactl coll allreduce --dtype=bf"), ["bf16"]);
     assert_eq!(of("fpgactl --cards=mock:optweb:4 coll allreduce --dtype="), of("fpgactl coll allreduce --dtype "));
     assert_eq!(of("fpgactl coll --json=al"), Vec::<String>::new());
+    // Of an option that the command has not, and of a program that `mock serve` starts.
+    for line in ["--op=", "--dtype=bf", "topo --op=", "topo --op=s", "list --dtype="] {
+        assert!(of(&format!("fpgactl {line}")).is_empty(), "{line}");
+    }
+    for line in ["prog --seed=", "prog --op=su", "fpgactl coll allreduce --dtype=bf", "prog --so"] {
+        assert!(of(&format!("fpgactl mock serve mock:optweb:2 --socket-dir=run -- {line}")).is_empty(), "{line}");
+    }
     // Files, which bash itself completes if the function knows nothing.
     for line in ["run ", "--cards mock:optweb:4 lint /etc/", "mem write 0x0 ", "image inspect ", "stats a b "] {
         assert!(of(&format!("fpgactl {line}")).is_empty(), "{line}");

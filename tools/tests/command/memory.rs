@@ -143,9 +143,8 @@ fn names_of_files_steer_no_terminal() {
     let is_harmless = |text: &str| assert!(text.contains("\u{fffd}[2J") && !text.contains('\u{1b}'), "{text:?}");
     is_harmless(&stdout(&["mem", "read", "mock:optweb:2/0", "0", "16", "--output", &path("bytes")]));
     is_harmless(&stdout(&["mock", "image", "--output", &path("image.gbs")]));
-    for arguments in
-        [&["lint", &path("missing.seq")][..], &["info", "--cards", &format!("vfio-user:{}", path("0.sock"))]]
-    {
+    let socket = format!("vfio-user:{}", path("0.sock"));
+    for arguments in [&["lint", &path("missing.seq")][..], &["info", "--cards", &socket]] {
         is_harmless(&String::from_utf8(run(arguments).stderr).unwrap());
     }
 }

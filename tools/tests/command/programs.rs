@@ -328,6 +328,16 @@ fn warnings_past_the_limit_are_counted() {
     assert!(stdout(&["lint", &text]).contains("150 warnings, 50 not shown\n"));
 }
 
+/// Tabs before what is wrong are tabs before its marks, so that both are in one place.
+#[test]
+fn sources_keep_their_tabs() {
+    let directory = Directory::new();
+    let path = directory.write("tabs.seq", "ranks 2\n\tnop\t\tbogus\n");
+    let output = run(&["lint", &path]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("| \tnop\t\tbogus\n") && error.contains("| \t   \t\t^^^^^"), "{error:?}");
+}
+
 /// The examples of `docs/seq.md` with tables and signals, on the cards.
 #[test]
 fn examples_with_tables_and_signals_run() {

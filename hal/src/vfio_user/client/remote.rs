@@ -101,7 +101,7 @@ impl Remote {
             let asked = InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags: 0, index: count, count: 0 };
             let reply = match self.ask("describe interrupts of", Command::GetInterruptInfo, &asked.encode()) {
                 // As a function without interrupts of this kind.
-                Err(Error::Refused { source, .. }) => {
+                Err(Error::Refused { source, .. }) if is_absent(&source) => {
                     log::info!("The server refused to describe {kind} interrupts: {source}");
                     continue;
                 }
@@ -122,7 +122,7 @@ impl Remote {
         let describe = describe(index);
         let Reply { body, descriptors } = match self.ask(describe, Command::GetRegionInfo, &asked.encode()) {
             // Some servers refuse the index of a BAR that is not implemented.
-            Err(Error::Refused { source, .. }) if is_bar && source.raw_os_error() == Some(Errno::EINVAL as i32) => {
+            Err(Error::Refused { source, .. }) if is_bar && is_absent(&source) => {
                 log::info!("The server refused to {describe} the function: {source}");
                 return Ok(RemoteRegion::default());
             }
@@ -171,9 +171,10 @@ impl Remote {
         Ok(())
     }
 
-    /// Fails if the server has refused a posted write.
+    /// Fails once the server has refused a posted write, until the function is reset: what the function does without the write is
+    /// unknown, and a caller that tolerates an error must not hide it from the others.
     fn check_writes(&self) -> Result<()> {
-        self.connection.take_refused().map_or(Ok(()), |refused| Err(refused.into()))
+        self.connection.refused().map_or(Ok(()), |refused| Err(refused.into()))
     }
 
     fn set_interrupts(
@@ -188,6 +189,11 @@ impl Remote {
         let reply = self.connection.call(Command::SetInterrupts, [&set.encode(), &[]], descriptors);
         unless_gone(reply, "set interrupts of")?.map(drop).ok_or(Error::Removed)
     }
+}
+
+/// Whether a server refuses to describe what it does not implement.
+fn is_absent(refusal: &io::Error) -> bool {
+    refusal.raw_os_error() == Some(Errno::EINVAL as i32)
 }
 
 /// Returns the action of asking for a region.
@@ -323,6 +329,8 @@ impl Bus for Remote {
             }
         }
         self.ask("reset", Command::Reset, &[])?;
+        // Replies to the writes before have come.
+        self.connection.forget_refused();
         Ok(ResetOutcome::Function)
     }
 

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use cmdseq::Status;
-use fpga_driver::{Error, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_driver::{Card, Error, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_hal::Domain;
+use fpga_hal::vfio_user::{Server, connect};
 use fpga_mock::{Fabric, Profile};
 
 use super::{FORGED, LONG, card, forged, greeting, put, until};
@@ -104,16 +106,29 @@ fn a_writer_that_is_stopped_keeps_no_reader_waiting() {
 /// A writer greets again while it gets no answer, and then vanishes. The second greeting is not taken for that of the next writer.
 #[test]
 fn greetings_of_a_writer_that_is_gone_are_forgotten() {
-    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let in_process = Fabric::new(Profile::optweb(2)).unwrap();
+    forget_greetings(&in_process, || card(&in_process, 1));
+    // This card runs beside its driver.
+    let (fabric, directory) = (Fabric::new(Profile::optweb(2)).unwrap(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("socket");
+    let _server = Server::bind(&path, fabric.endpoint(1)).and_then(Server::spawn).unwrap();
+    let _clock = fabric.start_clock();
+    for _ in 0..5 {
+        forget_greetings(&fabric, || Card::open(connect(&path, &Domain::vfio_user()).unwrap()).unwrap());
+    }
+}
+
+/// Opens a pipe to the reader's card after the greetings of a writer that is gone.
+fn forget_greetings(fabric: &Fabric, readers: impl Fn() -> Card + Sync) {
     let pipe = Pipe::new(0, 1);
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
-            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
+            let mut reader = PipeReader::open(readers(), pipe, LONG).expect("a reader");
             let mut came = String::new();
             reader.read_to_string(&mut came).expect("data");
             came
         });
-        let mut gone = forged(&fabric, 0);
+        let mut gone = forged(fabric, 0);
         let greet = put(&mut gone, pipe.key, &greeting(FORGED), 1).on(2);
         until("a reader", || match gone.run([greet; 3], LONG) {
             Ok(_) => true,
@@ -121,7 +136,7 @@ fn greetings_of_a_writer_that_is_gone_are_forgotten() {
             Err(other) => panic!("{other}"),
         });
         drop(gone);
-        let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+        let mut writer = PipeWriter::open(card(fabric, 0), pipe, LONG).expect("a writer");
         writer.write_all(b"hello").unwrap();
         writer.close().unwrap();
         assert_eq!(reading.join().expect("no panic"), "hello");

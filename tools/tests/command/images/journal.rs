@@ -125,6 +125,8 @@ fn a_signal_before_a_load_has_started_changes_nothing() {
     let unfinished = bench.kept("pending.f3Xa9q.part");
     fs::create_dir_all(unfinished.parent().unwrap()).unwrap();
     fs::write(&unfinished, "half").unwrap();
+    // No load fails for another one's name.
+    fs::create_dir(bench.kept("pending.folder.part")).unwrap();
     check(&interrupt_at_boot(&bench, &load));
     assert!(!pending.exists() && !unfinished.exists());
     // A load that was killed before is still to be recovered.

@@ -164,9 +164,14 @@ impl Connection {
         self.send(header, parts, &[], self.waits.deadline(Instant::now()))
     }
 
-    /// Takes the first refusal of a posted write since the last call.
-    pub(crate) fn take_refused(&self) -> Option<RefusedWrite> {
-        self.state().posted.take_refused()
+    /// Returns the first refusal of a posted write since the last reset.
+    pub(crate) fn refused(&self) -> Option<RefusedWrite> {
+        self.state().posted.refused()
+    }
+
+    /// Forgets refusals: the function was reset.
+    pub(crate) fn forget_refused(&self) {
+        self.state().posted.forget_refused();
     }
 
     /// Returns why the connection has ended. `None`: it has not.
@@ -213,10 +218,6 @@ impl Connection {
             return;
         }
         self.give_up(Ending::Closed);
-        // No access could tell the caller.
-        if let Some(refused) = self.take_refused() {
-            log::warn!("{}: the server refused {refused}", self.name);
-        }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread cannot wait for itself, though it has no reason to drop a function.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
@@ -413,20 +414,23 @@ impl Connection {
 
     /// Ends the connection, unless it has ended before.
     fn give_up(&self, ending: Ending) -> Failure {
-        let mut state = self.state();
-        if state.ending.is_none() {
-            // While a function is opened, the caller gets the reason.
-            let is_told = ending.is_fault() && self.waits.is_open();
-            let level = if is_told { log::Level::Warn } else { log::Level::Debug };
-            log::log!(level, "{}: disconnected: {ending}", self.name);
-            state.ending = Some(ending);
-        }
-        drop(state);
+        let is_first = {
+            let mut state = self.state();
+            let is_first = state.ending.is_none();
+            state.ending.get_or_insert_with(|| ending.clone());
+            is_first
+        };
         self.removal.mark();
         self.socket.shut_down();
         self.wake.wake();
         self.changed.notify_all();
         self.over.notify_all();
+        if is_first {
+            // While a function is opened, the caller gets the reason.
+            let is_told = ending.is_fault() && self.waits.is_open();
+            let level = if is_told { log::Level::Warn } else { log::Level::Debug };
+            log::log!(level, "{}: disconnected: {ending}", self.name);
+        }
         Failure::Gone
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Posted {
     writes: u64,
     /// The last writes: the one with number N is at N modulo [`KNOWN`].
     known: Vec<RegionAccess>,
-    /// The first refused write that nobody has taken.
+    /// The first refused write since the function was reset.
     refused: Option<RefusedWrite>,
 }
 
@@ -74,9 +74,13 @@ impl Posted {
         true
     }
 
-    /// Takes the first refused write since the last call.
-    pub(super) fn take_refused(&mut self) -> Option<RefusedWrite> {
-        self.refused.take()
+    /// The first refused write since the function was reset.
+    pub(super) fn refused(&self) -> Option<RefusedWrite> {
+        self.refused
+    }
+
+    pub(super) fn forget_refused(&mut self) {
+        self.refused = None;
     }
 }
 
@@ -96,13 +100,14 @@ mod tests {
         for number in 0..u64::from(FIRST_ID) + 100 {
             let id = posted.add(access(number));
             assert_eq!(u64::from(id), u64::from(FIRST_ID) + number % u64::from(FIRST_ID));
-            assert!(posted.replied(id, None) && posted.take_refused().is_none(), "success is ignored");
+            assert!(posted.replied(id, None) && posted.refused().is_none(), "success is ignored");
             for (back, is_known) in [(0, true), (1, true), (63, true), (64, false), (65, false)] {
                 let Some(earlier) = number.checked_sub(back) else { continue };
                 let id = FIRST_ID + (earlier % u64::from(FIRST_ID)) as u16;
                 assert!(posted.replied(id, Some(Errno::EIO)) && posted.replied(id, Some(Errno::EBUSY)));
                 let access = is_known.then(|| access(earlier));
-                assert_eq!(posted.take_refused(), Some(RefusedWrite { access, errno: Errno::EIO }), "{number} {back}");
+                assert_eq!(posted.refused(), Some(RefusedWrite { access, errno: Errno::EIO }), "{number} {back}");
+                posted.forget_refused();
             }
         }
         assert!(!posted.replied(FIRST_ID - 1, None));

@@ -131,8 +131,9 @@ fn a_reply_to_a_posted_write_is_no_other_commands() {
             assert_eq!(asks.join().unwrap(), Ok(vec![3]));
         });
         let refused = RefusedWrite { access: Some(WRITE), errno: Errno::EIO };
-        assert_eq!(connection.take_refused(), is_refused.then_some(refused));
-        assert_eq!(connection.take_refused(), None);
+        assert_eq!([connection.refused(), connection.refused()], [is_refused.then_some(refused); 2]);
+        connection.forget_refused();
+        assert_eq!(connection.refused(), None);
     }
     connection.end();
 }
