@@ -5,6 +5,7 @@ use std::time::Duration;
 use cmdseq::completion::{OUT_OF_MEMORY, READ_POISONED, READ_TIMED_OUT};
 use cmdseq::graph::GraphError;
 use cmdseq::{Operation, Refusal, Status};
+use fpga_hal::{Ending, Function};
 
 use crate::board::WrongBoard;
 use crate::ledger::bound::{Bound, Unowned};
@@ -109,6 +110,8 @@ pub enum Error {
     Removed {
         /// The card.
         name: String,
+        /// Why, if the bus knows.
+        source: Option<Ending>,
     },
     /// A register that cannot read all-ones does, although the card's configuration space answers.
     #[error(
@@ -295,10 +298,15 @@ impl Error {
             | Error::HostMemoryUnbound { .. } => PeerFailure::Refused,
             Error::Timeout { .. } => PeerFailure::Timeout,
             Error::Removed { .. }
-            | Error::Bus(fpga_hal::Error::Removed)
+            | Error::Bus(fpga_hal::Error::Removed { .. })
             | Error::Failed { status: Status::LinkDown, .. } => PeerFailure::Gone,
             _ => PeerFailure::Failed,
         }
+    }
+
+    /// Returns the error of a function that is gone.
+    pub(crate) fn removed(function: &Function) -> Self {
+        Error::Removed { name: function.identity().name.clone(), source: function.ending() }
     }
 
     pub(crate) fn argument(what: &'static str, value: impl ToString, expected: impl Into<String>) -> Self {

@@ -308,7 +308,7 @@ fn transfer(
         }
         // A program that is never idle has to look whether the kernel wants the device back: an unplug waits for it.
         if controller.function.is_removed() {
-            return Err(fpga_hal::Error::Removed.into());
+            return Err(fpga_hal::Error::Removed { source: controller.function.ending() }.into());
         }
         let id = usize::from(controller.complete(pair)?);
         let offset = running.get_mut(id).and_then(Option::take).ok_or("a completion of a command that is not out")?;

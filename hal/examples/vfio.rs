@@ -170,11 +170,11 @@ fn leave(address: &str) -> Outcome<()> {
     let interrupts = function.enable_interrupts(1)?;
     ready()?;
     match interrupts[0].wait(BOUND) {
-        Err(fpga_hal::Error::Removed) => println!("the wait says that it is gone"),
+        Err(fpga_hal::Error::Removed { .. }) => println!("the wait says that it is gone"),
         other => return Err(format!("the wait ended with {other:?}").into()),
     }
     expect(function.is_removed(), "it should be gone")?;
-    expect(matches!(function.reset(), Err(fpga_hal::Error::Removed)), "a reset should say that it is gone")?;
+    expect(matches!(function.reset(), Err(fpga_hal::Error::Removed { .. })), "a reset should say that it is gone")?;
     let begin = Instant::now();
     drop((interrupts, function));
     println!("closed in {} ms", begin.elapsed().as_millis());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::BrokenList;
 use crate::vfio::OpenError;
-use crate::{BarIndex, BusKind, InterruptKind, Iova};
+use crate::{BarIndex, BusKind, Ending, InterruptKind, Iova};
 
 /// An error of the bus. Its text does not repeat the cause, which is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,11 @@ pub enum Error {
     },
     /// The function no longer answers (it reads as all-ones), or the bus requested its release. Close the function.
     #[error("The function is gone, or the bus requested its release")]
-    Removed,
+    Removed {
+        /// Why, if the bus knows.
+        #[source]
+        source: Option<Ending>,
+    },
     /// This process uses the function already. One driver at a time may use a card.
     #[error("{name} is in use by this process already: close it before opening it again")]
     InUse {

@@ -60,7 +60,7 @@ impl Interrupt {
                 return Ok(true);
             }
             if self.removal.check() {
-                return Err(Error::Removed);
+                return Err(self.removal.error());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -106,6 +106,7 @@ fn failed(action: &'static str, errno: Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::removal::Ending;
     use std::io::Write;
     use std::thread;
 
@@ -154,7 +155,7 @@ mod tests {
     fn a_sleeper_hears_that_the_function_is_gone() {
         let signal = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
         let raise = std::fs::File::from(signal.as_fd().try_clone_to_owned().unwrap());
-        let removal = Arc::new(Removal::signalled_by(signal.into(), PollFlags::POLLIN));
+        let removal = Arc::new(Removal::signalled_by(signal.into(), PollFlags::POLLIN, Ending::ReleaseRequested));
         let interrupt = Interrupt::new(InterruptKind::Msix, &removal).unwrap();
         assert!(!interrupt.wait(Duration::from_millis(1)).unwrap());
         let begin = Instant::now();
@@ -163,7 +164,10 @@ mod tests {
                 thread::sleep(Duration::from_millis(10));
                 (&raise).write_all(&1u64.to_ne_bytes()).unwrap();
             });
-            assert!(matches!(interrupt.wait(Duration::MAX), Err(Error::Removed)));
+            assert!(matches!(
+                interrupt.wait(Duration::MAX),
+                Err(Error::Removed { source: Some(Ending::ReleaseRequested) })
+            ));
         });
         assert!(begin.elapsed() < Duration::from_secs(5) && removal.is_marked());
         // What was raised before is still taken.

@@ -104,3 +104,4 @@ pub use memory::domain::Domain;
 pub use memory::iova::Iova;
 pub use memory::ring::Ring;
 pub use memory::{Direction, SharedMemory};
+pub use removal::Ending;

@@ -1,11 +1,31 @@
-//! Removal of functions: its state and its signals.
+//! Removal of functions: its state, its signals and its reason.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::Error;
+
+/// Why a function is gone, as far as its bus knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The bus requested the release of the function.
+    #[error("the bus requested its release")]
+    ReleaseRequested,
+    /// This process closed the connection to the function's server.
+    #[error("this process closed the connection")]
+    Closed,
+    /// The function's server closed the connection, or its process has ended.
+    #[error("the server closed the connection")]
+    ServerClosed,
+    /// The function's server broke the protocol or a limit, or the socket failed: what happened.
+    #[error("{0}")]
+    Fault(String),
+}
 
 /// Mapped memory of a function that must become all-ones when the function is removed.
 pub(crate) trait Vanish: fmt::Debug + Send + Sync {
@@ -19,16 +39,36 @@ pub(crate) trait Vanish: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Removal {
     gone: AtomicBool,
-    /// A descriptor, and the events on it that signal removal.
-    signal: Option<(OwnedFd, PollFlags)>,
+    /// A descriptor, the events on it that signal removal, and what they mean.
+    signal: Option<(OwnedFd, PollFlags, Ending)>,
+    /// Why the state was set, if the bus knows more than the signal means.
+    ending: OnceLock<Ending>,
     /// Memory that becomes all-ones before `gone` is set.
     memory: Mutex<Vec<Weak<dyn Vanish>>>,
 }
 
 impl Removal {
-    /// Creates a state that `events` (or a hang-up) on `descriptor` set too. The descriptor is never read.
-    pub(crate) fn signalled_by(descriptor: OwnedFd, events: PollFlags) -> Self {
-        Removal { signal: Some((descriptor, events)), ..Removal::default() }
+    /// Creates a state that `events` (or a hang-up) on `descriptor` set too, because of `ending`. The descriptor is never read.
+    pub(crate) fn signalled_by(descriptor: OwnedFd, events: PollFlags, ending: Ending) -> Self {
+        Removal { signal: Some((descriptor, events, ending)), ..Removal::default() }
+    }
+
+    /// Sets the state, because of `ending` unless it has a reason already.
+    pub(crate) fn mark_because(&self, ending: Ending) {
+        // The first one is the reason.
+        let _ = self.ending.set(ending);
+        self.mark();
+    }
+
+    /// Returns why the state is set, if it is, and the bus knows.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        let signal = self.signal.as_ref().filter(|_| self.is_marked()).map(|(_, _, ending)| ending);
+        self.ending.get().or(signal).cloned()
+    }
+
+    /// Returns the error of a function that is gone.
+    pub(crate) fn error(&self) -> Error {
+        Error::Removed { source: self.ending() }
     }
 
     /// Sets the state. All memory is all-ones before any thread can see the state.
@@ -79,7 +119,7 @@ impl Removal {
 
     /// Returns the descriptor and events to poll for, if a descriptor signals removal.
     pub(crate) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.signal.as_ref().map(|(descriptor, events)| (descriptor.as_fd(), *events))
+        self.signal.as_ref().map(|(descriptor, events, _)| (descriptor.as_fd(), *events))
     }
 }
 
@@ -106,17 +146,20 @@ mod tests {
         // A hang-up that is polled for tells as well as a mark.
         for is_polled in [false, true] {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-            let removal = Arc::new(Removal::signalled_by(ours.into(), PollFlags::POLLIN));
+            let removal = Arc::new(Removal::signalled_by(ours.into(), PollFlags::POLLIN, Ending::ReleaseRequested));
             let memory = || Arc::new(Memory { removal: Arc::downgrade(&removal), ..Memory::default() });
             let (before, dropped, after) = (memory(), memory(), memory());
             removal.takes_along(&before);
             removal.takes_along(&dropped);
             drop(dropped);
-            assert!(!removal.check());
+            assert!(!removal.check() && removal.ending().is_none());
             drop(theirs);
             if !is_polled {
-                removal.mark();
+                removal.mark_because(Ending::Closed);
             }
+            let ending = if is_polled { Ending::ReleaseRequested } else { Ending::Closed };
+            assert!(removal.check());
+            assert_eq!(removal.ending(), Some(ending));
             assert!(removal.check() && removal.check());
             removal.takes_along(&after);
             assert_eq!(

@@ -198,7 +198,7 @@ impl Cards {
             | BadCompletion { name, .. }
             | Halted { name, .. }
             | NotRunning { name, .. }
-            | Removed { name }
+            | Removed { name, .. }
             | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
             _ => None,
         };

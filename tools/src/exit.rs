@@ -305,7 +305,7 @@ impl From<fpga_select::Error> for Failure {
         let exit = match error {
             _ if error.is_out_of_resources() => Exit::Failed,
             Syntax { .. } | NotMock { .. } => Exit::Usage,
-            Open { source: fpga_hal::Error::Removed, .. } => Exit::Gone,
+            Open { source: fpga_hal::Error::Removed { .. }, .. } => Exit::Gone,
             Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Exit::Timeout,
             _ => Exit::NoCard,
         };
@@ -322,7 +322,7 @@ impl From<fpga_hal::sysfs::Error> for Failure {
 
 impl From<fpga_hal::Error> for Failure {
     fn from(error: fpga_hal::Error) -> Self {
-        let is_gone = matches!(error, fpga_hal::Error::Removed);
+        let is_gone = matches!(error, fpga_hal::Error::Removed { .. });
         Failure::chain(if is_gone { Exit::Gone } else { Exit::Failed }, &error)
     }
 }
@@ -342,7 +342,7 @@ impl From<fpga_driver::Error> for Failure {
                 let exit = if status == Status::LinkDown { Exit::Gone } else { Exit::Failed };
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
-            Removed { .. } | Bus(fpga_hal::Error::Removed) => Failure::chain(Exit::Gone, &error),
+            Removed { .. } | Bus(fpga_hal::Error::Removed { .. }) => Failure::chain(Exit::Gone, &error),
             Full { .. }
             | TableFull { .. }
             | Mismatch { .. }

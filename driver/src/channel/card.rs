@@ -88,7 +88,7 @@ impl Card {
     /// Takes `function` into use.
     pub(super) fn open(function: Function) -> Result<Self> {
         Card::set_up(function.clone()).map_err(|error| match function.is_removed() {
-            true => Error::Card(CardError::Removed { name: function.identity().name.clone() }),
+            true => CardError::removed(&function).into(),
             false => error,
         })
     }

@@ -105,7 +105,7 @@ impl Control {
         let name = function.identity().name.clone();
         let claim = function.claim().map_err(|error| bus_error(&name, error))?;
         let listed = read_lists(&function).map_err(|error| match error {
-            _ if function.is_removed() => Error::Card(CardError::Removed { name: name.clone() }),
+            _ if function.is_removed() => CardError::removed(&function).into(),
             feature_list::Error::List(looked) => Error::NoControl { name: name.clone(), looked },
             feature_list::Error::Bus(error) => bus_error(&name, error).into(),
         })?;

@@ -250,7 +250,7 @@ fn find(function: &Function) -> Result<Block> {
     };
     let window = register_bar(function).map_err(missing)?;
     let feature = find_feature(&window, registers::GUID).map_err(|error| match error {
-        _ if function.is_removed() => bus(fpga_hal::Error::Removed),
+        _ if function.is_removed() => Error::Card(crate::Error::removed(function)),
         error => missing(error),
     })?;
     let block = Block::new(&window, function, &feature, REGISTERS_BYTES);

@@ -179,14 +179,13 @@ impl PipeReader {
     }
 }
 
-/// Returns the key that the writer who has greeted has drawn. `None` if the signal was that of a second greeting, which was marked over
-/// with the first: a writer greets again while it gets no answer.
+/// Returns the key that the writer who has greeted has drawn: see [`slot::greeted`].
 fn greeted(end: &mut End) -> Result<Option<u32>, PipeError> {
     let (copy, timeout) = (end.copy(end.on_card(0), end.on_host(0), HEADER), end.card.timeout());
     end.card.run([copy], timeout)?;
     let mut greeting = [0; HEADER];
     end.buffer.read(0, &mut greeting).map_err(Error::Bus)?;
-    if greeting == Message::Truncated.encode(0) { Ok(None) } else { slot::greeted(&greeting).map(Some) }
+    slot::greeted(&greeting)
 }
 
 /// Has each slot say that messages were lost, until its first one comes: what an earlier pipe has left there does not pass for it.

@@ -31,17 +31,21 @@ pub(super) fn greeting(key: u32) -> [u8; HEADER] {
     greeting
 }
 
-/// Returns the key in a greeting.
+/// Returns the key in a greeting. `None` if the reader has marked over it: the signal was that of a second greeting, which came before
+/// the marks. A writer greets again while it gets no answer.
 ///
 /// # Errors
 /// [`PipeError::Greeting`] for what [`greeting`] does not write.
-pub(super) fn greeted(greeting: &[u8; HEADER]) -> Result<u32, PipeError> {
+pub(super) fn greeted(greeting: &[u8; HEADER]) -> Result<Option<u32>, PipeError> {
+    if *greeting == Message::Truncated.encode(0) {
+        return Ok(None);
+    }
     let (words, _) = greeting.as_chunks::<8>();
     let [first, rest @ ..] = words else { unreachable!("a header has eight words") };
     let first = u64::from_le_bytes(*first);
     let odd = rest.iter().map(|word| u64::from_le_bytes(*word)).find(|word| *word != 0);
     match (first as u32, (first >> 32) as u32, odd) {
-        (MARK, key @ 1.., None) => Ok(key),
+        (MARK, key @ 1.., None) => Ok(Some(key)),
         (_, _, odd) => Err(PipeError::Greeting { found: odd.unwrap_or(first) }),
     }
 }
@@ -142,12 +146,20 @@ mod tests {
         #[test]
         fn only_greetings_are_taken_for_some(key in 1u32.., at in 0..HEADER, change in 0u8..) {
             let mut header = greeting(key);
-            prop_assert_eq!(greeted(&header).unwrap(), key);
+            prop_assert_eq!(greeted(&header).unwrap(), Some(key));
             header[at] ^= change;
             if let Ok(other) = greeted(&header) {
-                prop_assert_eq!(greeting(other), header);
+                prop_assert_eq!(other.map(greeting), Some(header));
             }
             prop_assert!(greeted(&greeting(0)).is_err());
+        }
+
+        #[test]
+        fn no_message_but_the_mark_of_the_reader_is_taken_for_none(at in 0..HEADER, change in 0u8..) {
+            let mut mark = Message::Truncated.encode(0);
+            prop_assert_eq!(greeted(&mark).unwrap(), None);
+            mark[at] ^= change;
+            prop_assert_eq!(greeted(&mark).is_ok(), change == 0);
             prop_assert!(greeted(&Message::Data(1).encode(0)).is_err());
         }
     }

@@ -150,7 +150,7 @@ impl QueuePair {
             let _ = self.transport.stop();
             return true;
         }
-        self.stop() == State::Stopped || matches!(self.function.reset(), Ok(_) | Err(fpga_hal::Error::Removed))
+        self.stop() == State::Stopped || matches!(self.function.reset(), Ok(_) | Err(fpga_hal::Error::Removed { .. }))
     }
 }
 

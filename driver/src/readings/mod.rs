@@ -74,7 +74,7 @@ impl Readings {
         let outcome = Self::read(function);
         if function.is_removed() {
             // What was read of a card that vanished is garbage, and no part has failed by itself.
-            return Err(crate::Error::Removed { name: function.identity().name.clone() }.into());
+            return Err(crate::Error::removed(function).into());
         }
         outcome
     }

@@ -17,7 +17,7 @@ pub(super) fn read(function: &Function) -> Result<Vec<Reading>> {
         bytes.extend(word.to_le_bytes());
     }
     let space = Space::new(bytes).filter(|space| !space.is_gone());
-    let Some(space) = space else { return Err(Error::Removed { name: name.clone() }) };
+    let Some(space) = space else { return Err(Error::removed(function)) };
     let mut rows = Vec::new();
     // Virtual functions have no link of their own.
     if let Some(express) = space.express() {

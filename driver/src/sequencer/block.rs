@@ -46,7 +46,7 @@ impl Block {
     }
 
     pub(crate) fn removed(&self) -> Error {
-        Error::Removed { name: self.name.to_string() }
+        Error::removed(&self.function)
     }
 
     #[inline]
@@ -152,12 +152,12 @@ impl Block {
 /// Converts an error of the bus to one of the driver: a vanished function is [`Error::Removed`].
 pub(crate) fn bus_error(name: &str, error: fpga_hal::Error) -> Error {
     match error {
-        fpga_hal::Error::Removed => Error::Removed { name: name.to_owned() },
+        fpga_hal::Error::Removed { source } => Error::Removed { name: name.to_owned(), source },
         other => Error::Bus(other),
     }
 }
 
 /// Returns the removal of a function that is gone, and else `error`: what was read of a card that vanished is garbage.
 pub(crate) fn removed_or(function: &Function, error: Error) -> Error {
-    if function.is_removed() { Error::Removed { name: function.identity().name.clone() } } else { error }
+    if function.is_removed() { Error::removed(function) } else { error }
 }

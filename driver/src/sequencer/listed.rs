@@ -91,7 +91,7 @@ impl ListedBlock {
     /// Reads a register that never holds all-ones.
     pub(crate) fn read_present(&self, register: u32) -> Result<u32> {
         match self.read(register)? {
-            ALL_ONES if self.function.is_removed() => Err(Error::Removed { name: self.name.to_string() }),
+            ALL_ONES if self.function.is_removed() => Err(Error::removed(&self.function)),
             ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: register.into() }),
             value => Ok(value),
         }

@@ -57,7 +57,7 @@ impl Registers {
             });
         }
         if function.is_removed() {
-            return Err(CardError::Removed { name: name.to_string() }.into());
+            return Err(CardError::removed(function).into());
         }
         let looked = if looked.is_empty() { "it has no BAR".to_owned() } else { looked.join(", ") };
         Err(Error::NoEngine { name: name.to_string(), looked })

@@ -328,7 +328,7 @@ fn a_card_that_vanishes_is_removed() {
     fake.state().is_gone = true;
     let start = Instant::now();
     let error = card.queue_mut().wait(&token, Duration::from_secs(20)).unwrap_err();
-    assert!(matches!(&error, Error::Removed { name } if name == "fake"), "{error}");
+    assert!(matches!(&error, Error::Removed { name, .. } if name == "fake"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5));
     assert!(matches!(card.cycles().unwrap_err(), Error::Removed { .. }));
     assert!(matches!(card.sequencer_state().unwrap_err(), Error::Removed { .. }));

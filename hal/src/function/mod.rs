@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use crate::bus::Bus;
 use crate::endpoint::BarLayout;
 use crate::memory::domain::Attachment;
-use crate::{BarIndex, BusKind, Domain, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
+use crate::{BarIndex, BusKind, Domain, Ending, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
 use opened::OpenFunction;
 
 /// Longer lists of extended capabilities are loops: no function has as many.
@@ -225,7 +225,7 @@ impl Function {
         self.inner.owner.check()?;
         // The kernel waits up to a minute for a function that is gone.
         if self.is_removed() {
-            return Err(Error::Removed);
+            return Err(self.inner.bus.removal().error());
         }
         let mut state = self.inner.state();
         if self.inner.bus.can_reset() == ResetOutcome::None {
@@ -268,10 +268,15 @@ impl Function {
         self.inner.is_removed()
     }
 
+    /// Returns why the function is gone, if it is and its bus knows.
+    pub fn ending(&self) -> Option<Ending> {
+        self.inner.bus.removal().ending()
+    }
+
     /// Returns `value`, read from a register, unless it is all-ones because the function is gone.
     #[inline]
     pub fn check_alive(&self, value: u32) -> Result<u32> {
-        if value == u32::MAX && self.is_removed() { Err(Error::Removed) } else { Ok(value) }
+        if value == u32::MAX && self.is_removed() { Err(self.inner.bus.removal().error()) } else { Ok(value) }
     }
 
     fn removed_or(&self, error: Error) -> Error {

@@ -96,7 +96,7 @@ impl OpenFunction {
         [config::VENDOR, config::STATUS].into_iter().any(|offset| {
             match self.config_read(offset).map(u16::from_le_bytes) {
                 Ok(value) => value == u16::MAX,
-                Err(error) => matches!(error, Error::Removed),
+                Err(error) => matches!(error, Error::Removed { .. }),
             }
         })
     }
@@ -118,12 +118,12 @@ impl OpenFunction {
 
     /// Returns [`Error::Removed`] if the function is gone, otherwise `error`.
     pub(super) fn removed_or(&self, error: Error) -> Error {
-        if self.is_removed() { Error::Removed } else { error }
+        if self.is_removed() { self.bus.removal().error() } else { error }
     }
 
     fn identify(&mut self) -> Result<()> {
         if self.is_removed() {
-            return Err(Error::Removed);
+            return Err(self.bus.removal().error());
         }
         let [header_type] = self.config_read(config::HEADER_TYPE)?;
         if header_type & 0x7f != 0 {
@@ -140,7 +140,7 @@ impl OpenFunction {
     pub(super) fn set_command(&self, set: u16, clear: u16) -> Result<()> {
         let command = self.config_read(config::COMMAND).map(u16::from_le_bytes)?;
         if command == u16::MAX && self.is_removed() {
-            return Err(Error::Removed);
+            return Err(self.bus.removal().error());
         }
         self.config_write(config::COMMAND, (command & !clear | set).to_le_bytes())
     }
@@ -171,7 +171,7 @@ impl OpenFunction {
         if kind == InterruptKind::Intx {
             self.bus.unmask_intx()?;
         }
-        if self.is_removed() { Err(Error::Removed) } else { Ok(interrupts) }
+        if self.is_removed() { Err(self.bus.removal().error()) } else { Ok(interrupts) }
     }
 
     pub(super) fn disable_interrupts(&self, state: &mut State) -> Result<()> {
@@ -189,7 +189,7 @@ impl OpenFunction {
         let report = |step: &str, result: Result<()>| {
             let Err(error) = result else { return };
             // A function that is being removed refuses some steps: its remover prevents a reset.
-            let is_expected = matches!(error, Error::Removed) || self.bus.removal().check();
+            let is_expected = matches!(error, Error::Removed { .. }) || self.bus.removal().check();
             let level = if is_expected { log::Level::Debug } else { log::Level::Error };
             log::log!(level, "Closing {}: cannot {step}: {error}", self.name());
         };

@@ -81,13 +81,13 @@ impl SavedConfig {
             narrow("MSI-X message control", msix + config::MSIX_CONTROL, MSIX_BITS);
         }
         let saved = registers.into_iter().map(|one| Ok((one, one.read(function)?))).collect::<Result<_>>()?;
-        if function.is_removed() { Err(Error::Removed) } else { Ok(SavedConfig(saved)) }
+        if function.is_removed() { Err(function.bus.removal().error()) } else { Ok(SavedConfig(saved)) }
     }
 
     /// Writes the saved value to each register that has another. The caller holds the lock of the state.
     pub(super) fn restore(&self, function: &OpenFunction) -> Result<Vec<Restored>> {
         if function.is_removed() {
-            return Err(Error::Removed);
+            return Err(function.bus.removal().error());
         }
         let mut restored = Vec::new();
         for (register, value) in &self.0 {

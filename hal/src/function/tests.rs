@@ -171,7 +171,7 @@ fn a_function_that_vanishes_while_it_is_opened_is_gone() {
     assert!(all > 5, "identity and command are read, not only {all} registers");
     for reads in 0..all {
         let error = opened(reads).unwrap_err();
-        assert!(matches!(error, Error::Removed), "after {reads} of {all} reads: {error}");
+        assert!(matches!(error, Error::Removed { .. }), "after {reads} of {all} reads: {error}");
     }
 }
 

@@ -28,7 +28,7 @@ use crate::config::Space;
 use crate::endpoint::BarLayout;
 use crate::memory::region::page_size;
 use crate::owner::Owner;
-use crate::removal::Removal;
+use crate::removal::{Ending, Removal};
 use crate::sigbus::{self, Watch};
 use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, PciAddress, ResetOutcome, Result, config, sysfs};
 
@@ -97,7 +97,7 @@ impl Device {
         };
         let errors = connected(VFIO_PCI_ERR_IRQ_INDEX)?;
         let removal = match connected(VFIO_PCI_REQ_IRQ_INDEX)? {
-            Some(request) => Removal::signalled_by(request.into(), PollFlags::POLLIN),
+            Some(request) => Removal::signalled_by(request.into(), PollFlags::POLLIN, Ending::ReleaseRequested),
             None => Removal::default(),
         };
         let mut device = Device {

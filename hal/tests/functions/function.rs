@@ -82,7 +82,7 @@ fn one_function_and_one_driver_at_a_time_have_an_endpoint() {
 fn what_is_no_endpoint_is_not_opened() {
     let domain = Domain::in_process();
     let absent = Fake::with(64, |fake| *fake.gone.get_mut() = true);
-    assert!(matches!(absent.open(&domain, "absent"), Err(Error::Removed)));
+    assert!(matches!(absent.open(&domain, "absent"), Err(Error::Removed { .. })));
     let bridge = Fake::with(64, |fake| fake.config.get_mut().unwrap()[0x0e] = 0x81);
     assert!(matches!(bridge.open(&domain, "bridge"), Err(Error::HeaderType { header_type: 1 })));
     let many = Fake::with(64, |fake| fake.config.get_mut().unwrap()[0x0e] = 0x80);
@@ -333,12 +333,12 @@ fn a_function_that_is_gone_is_noticed() {
     assert_eq!(window.read_u64(8).unwrap(), u64::MAX);
     assert_eq!(function.check_alive(0).unwrap(), 0);
     let value = window.read_u32(0).unwrap();
-    assert!(matches!(function.check_alive(value), Err(Error::Removed)));
+    assert!(matches!(function.check_alive(value), Err(Error::Removed { .. })));
     // What is written is lost, wherever.
     window.write_u32(0, 1).unwrap();
     function.config_write_u16(4, 6).unwrap();
     assert_eq!(function.config_read_u16(4).unwrap(), u16::MAX);
-    assert!(matches!(function.set_bus_master(true), Err(Error::Removed)));
-    assert!(matches!(function.enable_interrupts(1), Err(Error::Removed)));
-    assert!(matches!(function.reset(), Err(Error::Removed)));
+    assert!(matches!(function.set_bus_master(true), Err(Error::Removed { .. })));
+    assert!(matches!(function.enable_interrupts(1), Err(Error::Removed { .. })));
+    assert!(matches!(function.reset(), Err(Error::Removed { .. })));
 }

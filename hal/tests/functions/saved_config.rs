@@ -88,8 +88,8 @@ fn a_register_that_keeps_no_value_is_an_error() {
     let error = function.restore_config(&saved).unwrap_err();
     assert!(matches!(error, Error::NotRestored { register: "BAR1", value: 0x38, found: 0 }), "{error}");
     *bare.space.lock().unwrap() = [0xff; 256];
-    assert!(matches!(function.restore_config(&saved), Err(Error::Removed)));
-    assert!(matches!(function.save_config(), Err(Error::Removed)));
+    assert!(matches!(function.restore_config(&saved), Err(Error::Removed { .. })));
+    assert!(matches!(function.save_config(), Err(Error::Removed { .. })));
 }
 
 /// Lists that loop or lead into the header end.

@@ -106,7 +106,7 @@ fn a_server_that_breaks_the_protocol_is_named_with_the_reason() {
         assert!(matches!(error, Error::Socket { .. }), "{error:?}");
         assert_eq!(error.source().unwrap().to_string(), reason);
     });
-    // An open function is gone. The log has the reason.
+    // An open function is gone. The error has the reason, and the log for those that get another error.
     let is_open = AtomicBool::new(false);
     let changed = |_: &Reply, reply: &mut Reply| {
         if is_open.load(Ordering::Relaxed) {
@@ -116,7 +116,9 @@ fn a_server_that_breaks_the_protocol_is_named_with_the_reason() {
     with_changed(false, changed, |opened, _| {
         let function = opened.unwrap();
         is_open.store(true, Ordering::Relaxed);
-        assert!(matches!(function.reset(), Err(Error::Removed)));
+        let Err(Error::Removed { source: Some(ending) }) = function.reset() else { panic!("the function is not gone") };
+        assert_eq!(ending.to_string(), reason);
+        assert_eq!(function.ending(), Some(ending));
         let name = function.identity().name.clone();
         assert_eq!(lines.take(|_, line| line.starts_with(&name)), [format!("{name}: disconnected: {reason}")]);
     });
@@ -145,7 +147,7 @@ fn mapped_memory_reads_all_ones_once_the_server_is_gone() {
     for offset in offsets {
         assert_eq!((memory.read_u64(offset).unwrap(), memory.read_u32(offset + 4).unwrap()), (u64::MAX, u32::MAX));
     }
-    assert!(matches!(function.check_alive(u32::MAX), Err(Error::Removed)));
+    assert!(matches!(function.check_alive(u32::MAX), Err(Error::Removed { .. })));
     memory.slice(0x2000, 64).unwrap().write_u32(0, 1).unwrap();
     // The server's memory has what was written before.
     let mut seen = [0; 8];

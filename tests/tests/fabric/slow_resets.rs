@@ -53,7 +53,7 @@ fn a_reset_that_does_not_end_is_reported() {
     let after = |ms| Fault::Freeze { node: 0, when: When::After(ms * PS_PER_MS) };
     let silent = fabric();
     silent.plant(after(25));
-    assert!(matches!(attach(&silent), Err(fpga_hal::Error::Removed)));
+    assert!(matches!(attach(&silent), Err(fpga_hal::Error::Removed { .. })));
 
     let unready = fabric();
     unready.plant(after(75));

@@ -155,8 +155,11 @@ fn ranks_that_differ_are_named_by_all() {
     // A card that does not open.
     let outcomes = threads::ranks(3, |peers| {
         let rank = peers.rank();
-        let card =
-            if rank == 1 { Err(Error::Removed { name: "mock 1".to_owned() }) } else { threads::card(&one_node, rank) };
+        let card = if rank == 1 {
+            Err(Error::Removed { name: "mock 1".to_owned(), source: None })
+        } else {
+            threads::card(&one_node, rank)
+        };
         Cluster::join(card.map(|card| vec![card]), Box::new(peers), &[]).map_err(|error| (rank, error))
     });
     for outcome in outcomes {

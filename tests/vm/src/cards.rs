@@ -224,7 +224,7 @@ fn hold(addresses: &[PciAddress]) -> Outcome<()> {
         std::thread::sleep(Duration::from_millis(100));
     }
     println!("the card is gone");
-    Err(fpga_hal::Error::Removed.into())
+    Err(fpga_hal::Error::Removed { source: function.ending() }.into())
 }
 
 fn serve(folder: &Path) -> Outcome<()> {
@@ -264,7 +264,7 @@ fn run() -> Outcome<()> {
 fn is_gone(error: &(dyn Error + 'static)) -> bool {
     let removed = matches!(error.downcast_ref(), Some(fpga_driver::Error::Removed { .. }))
         || matches!(error.downcast_ref(), Some(channel::Error::Card(fpga_driver::Error::Removed { .. })))
-        || matches!(error.downcast_ref(), Some(fpga_hal::Error::Removed));
+        || matches!(error.downcast_ref(), Some(fpga_hal::Error::Removed { .. }));
     removed || error.source().is_some_and(is_gone)
 }
 

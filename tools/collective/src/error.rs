@@ -81,7 +81,7 @@ impl Error {
     /// indices.
     pub(crate) fn of(error: fpga_driver::Error, cards: &[Card]) -> Self {
         let rank = match &error {
-            fpga_driver::Error::Removed { name } => cards.iter().position(|card| card.name() == name),
+            fpga_driver::Error::Removed { name, .. } => cards.iter().position(|card| card.name() == name),
             _ => None,
         };
         let converted = Error::from(error);
@@ -125,7 +125,7 @@ impl From<fpga_select::Error> for Error {
         let class = match error {
             _ if error.is_out_of_resources() => Class::Failed,
             Syntax { .. } | NotMock { .. } => Class::Usage,
-            Open { source: fpga_hal::Error::Removed, .. } => Class::Gone,
+            Open { source: fpga_hal::Error::Removed { .. }, .. } => Class::Gone,
             Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Class::Timeout,
             _ => Class::NoCard,
         };
@@ -148,7 +148,7 @@ impl From<fpga_driver::Error> for Error {
                 let class = if status == Status::LinkDown { Class::Gone } else { Class::Failed };
                 Error::chain(class, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
-            Removed { .. } | Bus(fpga_hal::Error::Removed) => Error::chain(Class::Gone, &error),
+            Removed { .. } | Bus(fpga_hal::Error::Removed { .. }) => Error::chain(Class::Gone, &error),
             Full { .. }
             | TableFull { .. }
             | Mismatch { .. }

@@ -76,8 +76,8 @@ impl Examination<'_> {
 
     /// Returns the udev rules that udev uses, if there are some.
     fn rules(&self) -> Option<PathBuf> {
-        let named = FOLDERS.iter().map(|folder| Path::new(folder).join(RULES));
-        named.into_iter().find(|path| self.sysfs.root().join(path).symlink_metadata().is_ok())
+        let mut named = FOLDERS.iter().map(|folder| Path::new(folder).join(RULES));
+        named.find(|path| self.sysfs.root().join(path).symlink_metadata().is_ok())
     }
 
     /// Returns the command that installs rules, limits and the list of cards.

@@ -17,7 +17,7 @@ use cmdseq::plan::{Request, plan};
 use cmdseq::{Instruction, Operand};
 use fpga_driver::{Card, Cluster, Error, Execution};
 use fpga_hal::vfio_user::{self, Options};
-use fpga_hal::{Domain, Function, InterruptKind};
+use fpga_hal::{Domain, Ending, Function, InterruptKind};
 
 const ROUNDS: u64 = 30;
 /// The bound of each call; a card that is gone is noticed long before.
@@ -126,7 +126,8 @@ fn fails<T>(mut call: impl FnMut() -> Result<T, Error>) -> (Error, Duration) {
 }
 
 fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Removed { .. } | Error::Bus(fpga_hal::Error::Removed))
+    let (Error::Removed { source, .. } | Error::Bus(fpga_hal::Error::Removed { source })) = error else { return false };
+    *source == Some(Ending::ServerClosed)
 }
 
 #[track_caller]
@@ -149,9 +150,9 @@ fn assert_stays_gone(card: &mut Card) {
     assert_gone(once(card.abort()));
     assert_gone(once(card.reset()));
     let function = card.function().clone();
-    assert!(matches!(function.reset(), Err(fpga_hal::Error::Removed)));
-    assert!(matches!(function.vectors(InterruptKind::Msix), Err(fpga_hal::Error::Removed)));
-    assert!(matches!(function.enable_interrupts(1), Err(fpga_hal::Error::Removed)));
+    assert!(matches!(function.reset(), Err(fpga_hal::Error::Removed { .. })));
+    assert!(matches!(function.vectors(InterruptKind::Msix), Err(fpga_hal::Error::Removed { .. })));
+    assert!(matches!(function.enable_interrupts(1), Err(fpga_hal::Error::Removed { .. })));
 }
 
 fn data(node: u32, round: u64) -> Vec<u8> {

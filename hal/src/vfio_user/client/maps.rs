@@ -67,7 +67,7 @@ impl DomainBackend for Maps {
                 }
             }
             self.memory.unmap(iova);
-            return Err(not_mapped(&mapping, failure));
+            return Err(not_mapped(&connection, &mapping, failure));
         }
         state.mappings.push(mapping);
         Ok(())
@@ -99,7 +99,7 @@ impl Maps {
     pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
         let mut state = self.state();
         for mapping in &state.mappings {
-            map_at(connection, mapping, share).map_err(|failure| not_mapped(mapping, failure))?;
+            map_at(connection, mapping, share).map_err(|failure| not_mapped(connection, mapping, failure))?;
         }
         state.connections.push((Arc::downgrade(connection), share));
         Ok(())
@@ -118,9 +118,9 @@ impl Maps {
 }
 
 /// Returns the error of a server that has not mapped.
-fn not_mapped(mapping: &Mapping, failure: Failure) -> Error {
+fn not_mapped(connection: &Connection, mapping: &Mapping, failure: Failure) -> Error {
     match failure {
-        Failure::Gone => Error::Removed,
+        Failure::Gone => connection.removal().error(),
         Failure::Refused(errno) => Error::DmaMap { iova: mapping.iova, bytes: mapping.bytes, source: errno.into() },
         Failure::Descriptors(lost) => lost.error(),
     }

@@ -30,7 +30,7 @@ pub use self::options::Options;
 use self::remote::Remote;
 use self::waits::Waits;
 use crate::vfio_user::wire::capabilities::Capabilities;
-use crate::{BarIndex, BusKind, Domain, Error, Function, Result};
+use crate::{BarIndex, BusKind, Domain, Ending, Error, Function, Result};
 
 /// Opens the function that is served at the socket `path`, in a `domain` made by [`Domain::vfio_user`].
 ///
@@ -59,7 +59,7 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
     let opened = open(path, domain, options, maps, Arc::clone(&connection));
     let opened = opened.map_err(|error| match (error, connection.ending()) {
         _ if connection.waits().were_too_long() => late(),
-        (Error::Removed, Some(ending)) if ending.is_fault() => failed(ending.into()),
+        (Error::Removed { .. }, Some(ending @ Ending::Fault(_))) => failed(ending.into()),
         (error, _) => error,
     })?;
     connection.waits().opened();

@@ -76,7 +76,8 @@ impl Remote {
 
     /// Sends a command that must succeed, and returns its reply.
     fn ask(&self, what: &'static str, command: Command, body: &[u8]) -> Result<Reply> {
-        unless_gone(self.connection.call(command, [body, &[]], &[]), what)?.ok_or(Error::Removed)
+        unless_gone(self.connection.call(command, [body, &[]], &[]), what)?
+            .ok_or_else(|| self.connection.removal().error())
     }
 
     pub(super) fn describe(&mut self, options: &Options) -> Result<()> {
@@ -187,7 +188,7 @@ impl Remote {
         let (start, count) = (range.start, range.len() as u32);
         let set = SetInterrupts { argsz: SetInterrupts::BYTES as u32, flags, index, start, count, data: &[] };
         let reply = self.connection.call(Command::SetInterrupts, [&set.encode(), &[]], descriptors);
-        unless_gone(reply, "set interrupts of")?.map(drop).ok_or(Error::Removed)
+        unless_gone(reply, "set interrupts of")?.map(drop).ok_or_else(|| self.connection.removal().error())
     }
 }
 
@@ -283,7 +284,7 @@ impl Bus for Remote {
 
     fn vectors(&self, kind: InterruptKind) -> Result<u16> {
         if self.connection.removal().check() {
-            return Err(Error::Removed);
+            return Err(self.connection.removal().error());
         }
         Ok(self.vectors[slot(kind)])
     }

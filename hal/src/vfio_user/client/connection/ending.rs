@@ -1,32 +1,14 @@
-//! Why a connection has ended.
+//! What ends a connection.
 
 use nix::errno::Errno;
 
+use crate::removal::Ending;
 use crate::vfio_user::wire::reader::Ended;
-
-/// Why a connection has ended.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Ending {
-    /// This process closed the connection.
-    #[error("this process closed the connection")]
-    Closed,
-    /// The server closed the connection, or its process has ended.
-    #[error("the server closed the connection")]
-    ServerClosed,
-    /// The server broke the protocol or a limit, or the socket failed.
-    #[error("{0}")]
-    Fault(String),
-}
 
 impl Ending {
     /// Returns the ending for a server that `did` what it must not.
     pub(super) fn fault(did: impl std::fmt::Display) -> Self {
         Ending::Fault(format!("the server {did}"))
-    }
-
-    /// Whether the connection did not end in the ordinary way.
-    pub(crate) fn is_fault(&self) -> bool {
-        matches!(self, Ending::Fault(_))
     }
 }
 

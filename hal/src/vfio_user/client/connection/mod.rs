@@ -19,14 +19,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use self::ending::Ending;
 use self::posted::{FIRST_ID as FIRST_POSTED_ID, Posted, RefusedWrite};
 use super::memory;
 use super::waits::Waits;
 use crate::Result;
 use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
-use crate::removal::Removal;
+use crate::removal::{Ending, Removal};
 use crate::vfio_user::wire::closing::{Closer, Received};
 use crate::vfio_user::wire::header::{Command, Header, Kind};
 use crate::vfio_user::wire::polling::{Wake, events, poll_until};
@@ -92,8 +91,8 @@ struct State {
     /// Commands so far.
     calls: u64,
     posted: Posted,
-    /// Why the connection has ended. `None`: it has not.
-    ending: Option<Ending>,
+    /// Whether the connection has ended: see [`Connection::ending`].
+    is_over: bool,
 }
 
 /// A command whose reply has not been taken yet.
@@ -123,7 +122,7 @@ impl Connection {
             over: Condvar::new(),
             wake: Wake::new()?,
             // Polling always reports that the peer has hung up.
-            removal: Arc::new(Removal::signalled_by(signal, PollFlags::empty())),
+            removal: Arc::new(Removal::signalled_by(signal, PollFlags::empty(), Ending::ServerClosed)),
             memory,
             owner: Owner::current(),
             waits,
@@ -176,7 +175,7 @@ impl Connection {
 
     /// Returns why the connection has ended. `None`: it has not.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        self.state().ending.clone()
+        self.removal.ending()
     }
 
     /// Sends a command and waits for its reply.
@@ -191,7 +190,7 @@ impl Connection {
         let deadline = self.waits.deadline(begin);
         let id = {
             let mut state = self.state();
-            if state.ending.is_some() {
+            if state.is_over {
                 return Err(Failure::Gone);
             }
             let mut id = state.next_id;
@@ -262,7 +261,7 @@ impl Connection {
             {
                 return reply;
             }
-            if state.ending.is_some() {
+            if state.is_over {
                 return Err(Failure::Gone);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -282,8 +281,7 @@ impl Connection {
             drop(state);
             self.lead(Some(deadline), || {
                 let state = self.state();
-                state.ending.is_some()
-                    || state.waiting.iter().any(|waiting| waiting.id == id && waiting.reply.is_some())
+                state.is_over || state.waiting.iter().any(|waiting| waiting.id == id && waiting.reply.is_some())
             });
             state = self.stop_leading();
         }
@@ -392,7 +390,7 @@ impl Connection {
     /// Runs the thread: leads while no caller does.
     fn read_when_quiet(&self) {
         let mut state = self.state();
-        while state.ending.is_none() {
+        while !state.is_over {
             let calls = state.calls;
             // Callers do not wake the thread: that would cost each of them a system call.
             (state, _) = self.over.wait_timeout(state, QUIET).unwrap_or_else(PoisonError::into_inner);
@@ -405,8 +403,7 @@ impl Connection {
             drop(state);
             self.lead(None, || {
                 let state = self.state();
-                state.ending.is_some()
-                    || state.calls != calls && state.waiting.iter().all(|waiting| waiting.reply.is_some())
+                state.is_over || state.calls != calls && state.waiting.iter().all(|waiting| waiting.reply.is_some())
             });
             state = self.stop_leading();
         }
@@ -414,20 +411,15 @@ impl Connection {
 
     /// Ends the connection, unless it has ended before.
     fn give_up(&self, ending: Ending) -> Failure {
-        let is_first = {
-            let mut state = self.state();
-            let is_first = state.ending.is_none();
-            state.ending.get_or_insert_with(|| ending.clone());
-            is_first
-        };
-        self.removal.mark();
+        let is_first = !std::mem::replace(&mut self.state().is_over, true);
+        self.removal.mark_because(ending.clone());
         self.socket.shut_down();
         self.wake.wake();
         self.changed.notify_all();
         self.over.notify_all();
         if is_first {
             // While a function is opened, the caller gets the reason.
-            let is_told = ending.is_fault() && self.waits.is_open();
+            let is_told = matches!(ending, Ending::Fault(_)) && self.waits.is_open();
             let level = if is_told { log::Level::Warn } else { log::Level::Debug };
             log::log!(level, "{}: disconnected: {ending}", self.name);
         }

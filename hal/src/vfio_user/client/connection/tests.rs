@@ -92,7 +92,7 @@ fn the_reason_for_an_ending_is_kept() {
         let ending = connection.ending().unwrap();
         connection.end();
         assert_eq!(connection.ending(), Some(ending.clone()), "the first reason is kept");
-        (ending.is_fault(), ending.to_string())
+        (matches!(ending, Ending::Fault(_)), ending.to_string())
     };
     let sent = |change: &(dyn Fn(Header) -> Header + Sync)| of(&|peer, header| peer.send(change(header.reply(0)), &[]));
     let fault = |text: &str| (true, format!("the server {text}"));
