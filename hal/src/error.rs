@@ -55,7 +55,7 @@ pub enum Error {
         /// Width of the access in bytes.
         bytes: u64,
     },
-    /// The operating system refuses memory.
+    /// The operating system refuses memory, or has too little.
     #[error("Cannot allocate {bytes} bytes of {what}")]
     Memory {
         /// Purpose: "DMA memory", "shared memory", "registered memory".

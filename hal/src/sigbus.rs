@@ -27,6 +27,8 @@ static CHANGE: Mutex<()> = Mutex::new(());
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The previous handler of SIGBUS. Set before our handler is installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// Whether the previous handler has replaced itself by the default action, as that of Rust's standard library does.
+static BEFORE_GAVE_WAY: AtomicBool = AtomicBool::new(false);
 /// Page size in bytes, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
@@ -35,11 +37,10 @@ struct Entry {
     /// Odd while fields change.
     version: AtomicU32,
     start: AtomicUsize,
-    /// Zero if the entry is free.
     len: AtomicUsize,
     /// The process that mapped it. A forked child may have other memory at the address.
     process: AtomicU32,
-    /// The flag to set. It lives as long as the entry is used.
+    /// The flag to set, which lives as long as the entry is used. Null if the entry is free.
     gone: AtomicPtr<AtomicBool>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn watch(start: *mut u8, len: usize, removal: &Arc<Removal>) -> Optio
     if !install() {
         return None;
     }
-    let index = TABLE.iter().position(|entry| entry.len.load(Ordering::Relaxed) == 0)?;
+    let index = TABLE.iter().position(|entry| entry.gone.load(Ordering::Relaxed).is_null())?;
     let gone = ptr::from_ref(removal.flag()).cast_mut();
     let process = std::process::id();
     TABLE[index].set(start as usize, len, process, gone);
@@ -118,15 +119,25 @@ fn install() -> bool {
         return true;
     }
     PAGE.store(page_size(), Ordering::Relaxed);
-    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: only reads the present action, into `before`.
-    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) } != 0 {
-        return false;
-    }
-    // SAFETY: the call above succeeded, and filled `before`.
-    let before = unsafe { before.assume_init() };
+    let Some(before) = present_action() else { return false };
     // Before the handler is installed, which reads it.
     let _ = BEFORE.set(before);
+    let installed = set_handler();
+    INSTALLED.store(installed, Ordering::Relaxed);
+    installed
+}
+
+/// Returns the present action of SIGBUS. It is async-signal-safe.
+fn present_action() -> Option<libc::sigaction> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only reads the present action, into `action`.
+    let is_read = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) } == 0;
+    // SAFETY: the call above filled `action`; all-zeroes is an action, too.
+    is_read.then_some(unsafe { action.assume_init() })
+}
+
+/// Makes `handle` the handler of SIGBUS. Returns whether it is. It is async-signal-safe.
+fn set_handler() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: all-zeroes is a valid action: default handler, no flags, empty mask.
     let action = unsafe { action.assume_init_mut() };
@@ -134,9 +145,7 @@ fn install() -> bool {
     // Use the alternative stack, if the thread has one, and do not block faults in the previous handler.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: `handle` has the signature of SA_SIGINFO handlers, and is async-signal-safe.
-    let installed = unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) } == 0;
-    INSTALLED.store(installed, Ordering::Relaxed);
-    installed
+    unsafe { libc::sigaction(libc::SIGBUS, action, ptr::null_mut()) == 0 }
 }
 
 /// The handler. It is async-signal-safe and preserves errno.
@@ -147,17 +156,34 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let saved = unsafe { *errno };
     if !is_ours(info) {
         pass_on(signal, info, context);
+        // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
+        if was_sent(unsafe { &*info }) {
+            stay_installed();
+        }
     }
     // SAFETY: `errno` is valid, and only this thread uses it.
     unsafe { *errno = saved };
+}
+
+/// Returns whether a process sent the signal, which then has no address.
+fn was_sent(info: &libc::siginfo_t) -> bool {
+    info.si_code <= 0
+}
+
+/// Installs the handler again if the previous handler left the default action. The next signal that is sent then has the default
+/// action. Any other handler that the previous handler left replaces this handler on purpose.
+fn stay_installed() {
+    if present_action().is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
+        BEFORE_GAVE_WAY.store(true, Ordering::Relaxed);
+        set_handler();
+    }
 }
 
 /// Returns whether the fault was in a watched range and is resolved.
 fn is_ours(info: *const libc::siginfo_t) -> bool {
     // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
     let info = unsafe { &*info };
-    // A signal that a process sent has no address.
-    if info.si_code <= 0 {
+    if was_sent(info) {
         return false;
     }
     // SAFETY: a SIGBUS of a fault has an address.
@@ -197,11 +223,12 @@ fn put_page_of_ones(address: usize) -> bool {
 /// Passes the signal to the previous handler.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
-    match before.sa_sigaction {
+    let handler = if BEFORE_GAVE_WAY.load(Ordering::Relaxed) { libc::SIG_DFL } else { before.sa_sigaction };
+    match handler {
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
-            let was_sent = unsafe { &*info }.si_code <= 0;
-            if was_sent && before.sa_sigaction == libc::SIG_IGN {
+            let was_sent = was_sent(unsafe { &*info });
+            if was_sent && handler == libc::SIG_IGN {
                 return;
             }
             let mut default = MaybeUninit::<libc::sigaction>::zeroed();
@@ -276,6 +303,14 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_range_keeps_its_entry() {
+        let (_file, map) = mapped();
+        let watches = [0, 0, map.len()].map(|len| watch(map.as_mut_ptr(), len, &Arc::default()).unwrap());
+        let [first, second, third] = watches.each_ref().map(|watch| watch.index);
+        assert!(first != second && second != third && third != first, "{first} {second} {third}");
+    }
+
+    #[test]
     fn many_threads_fault_on_the_same_pages() {
         let (file, map) = mapped();
         let removal = Arc::<Removal>::default();
@@ -323,11 +358,17 @@ mod tests {
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(if info.si_code > 0 { 43 } else { 44 }) }
         }
+        extern "C" fn give_way(signal: libc::c_int) {
+            // SAFETY: the default action is valid for any signal.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         let mode = std::env::var("FPGA_HAL_SIGBUS").unwrap();
         let (handler, flags) = match mode.as_str() {
             "handler" => (old as *const () as usize, 0),
             "info" | "sent" => (old_with_info as *const () as usize, libc::SA_SIGINFO),
             "ignored" => (libc::SIG_IGN, 0),
+            // Gives way to the default action at its first signal, as the handler of Rust's standard library does.
+            "once" | "twice" => (give_way as *const () as usize, 0),
             _ => (libc::SIG_DFL, 0),
         };
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -339,8 +380,21 @@ mod tests {
         let ((file, watched), (foreign_file, foreign)) = (mapped(), mapped());
         let removal = Arc::<Removal>::default();
         let _watch = watch(watched.as_mut_ptr(), watched.len(), &removal).unwrap();
+        if mode == "once" || mode == "twice" {
+            // SAFETY: a signal to this thread.
+            unsafe { libc::raise(libc::SIGBUS) };
+        }
         ftruncate(&file, 0).unwrap();
         assert_eq!(read(&watched, 0), u32::MAX);
+        if mode == "once" {
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(45) }
+        }
+        if mode == "twice" {
+            // SAFETY: a signal to this thread.
+            unsafe { libc::raise(libc::SIGBUS) };
+            panic!("the default action did not end this process");
+        }
         if mode == "sent" || mode == "ignored" {
             // SAFETY: a signal to this thread.
             unsafe { libc::raise(libc::SIGBUS) };
@@ -365,6 +419,8 @@ mod tests {
         assert_eq!(ended("sent"), (Some(44), None));
         assert_eq!(ended("default"), (None, Some(libc::SIGBUS)));
         assert_eq!(ended("ignored"), (None, Some(libc::SIGBUS)));
+        assert_eq!(ended("once"), (Some(45), None));
+        assert_eq!(ended("twice"), (None, Some(libc::SIGBUS)));
     }
 
     #[test]

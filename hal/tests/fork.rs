@@ -4,9 +4,11 @@
 #[path = "functions/fake/mod.rs"]
 mod fake;
 
+use std::sync::Arc;
+
 use fake::{Fake, bar};
-use fpga_hal::memory::MmapMut;
-use fpga_hal::{Direction, Domain, Error, Ring};
+use fpga_hal::memory::{MmapMut, PublishedWords, read_words};
+use fpga_hal::{Direction, Domain, Error, Ring, SharedMemory};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -20,6 +22,10 @@ fn a_forked_child_is_told_and_changes_nothing() {
     buffer.write(0, b"ours").unwrap();
     let ring: Ring<64> = Ring::new(buffer.clone()).unwrap();
     let registered = domain.register(MmapMut::map_anon(1 << 16).unwrap(), Direction::Both).unwrap();
+    let shared = Arc::new(SharedMemory::new("ours", 1 << 16).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("words");
+    let words = PublishedWords::create(&path, &[1, 2]).unwrap();
     fake.take_events();
 
     // SAFETY: the child calls nothing that a lock of another thread could block: the harness only waits for this test.
@@ -39,9 +45,14 @@ fn a_forked_child_is_told_and_changes_nothing() {
                 && forked(domain.allocate(4096, 1).map(drop))
                 && forked(registered.write(0, b"its"))
                 && forked(registered.unregister().map(drop))
+                && forked(
+                    // Not even in a domain of its own.
+                    Domain::in_process().register(Arc::clone(&shared), Direction::Both).map(drop).map_err(Error::from),
+                )
                 && MmapMut::map_anon(1 << 16).is_ok_and(|memory| {
                     forked(domain.register(memory, Direction::Both).map(drop).map_err(Error::from))
                 });
+            words.store(0, 99);
             drop((function, registers, window, ring, buffer));
             let quiet = fake.take_events().is_empty();
             // What it makes itself, it has.
@@ -55,6 +66,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
             let mut data = [0; 4];
             buffer.read(0, &mut data).unwrap();
             assert_eq!(&data, b"ours");
+            assert_eq!(read_words(&path, 2).unwrap(), [1, 2]);
             assert!(!function.is_removed());
             assert_eq!(domain.mappings(), 2);
             assert!(registered.unregister().unwrap().iter().all(|byte| *byte == 0));

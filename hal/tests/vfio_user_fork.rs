@@ -7,6 +7,7 @@ mod card;
 #[path = "vfio_user/setting.rs"]
 mod setting;
 
+use fpga_hal::endpoint::DmaProgress;
 use fpga_hal::vfio_user::connect;
 use fpga_hal::{BarIndex, Domain, Error};
 use nix::libc;
@@ -59,6 +60,9 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
         (function.window(BarIndex::new(0).unwrap()).unwrap(), function.window(BarIndex::new(2).unwrap()).unwrap());
     let buffer = domain.allocate(4096, 1).unwrap();
     registers.write_u32(card::SCRATCH, 77).unwrap();
+    function.set_bus_master(true).unwrap();
+    let iova = buffer.iova().0;
+    assert_eq!(served.card.dma_write(iova, b"of ours."), DmaProgress::Done(Ok(())));
     let ranges = not_inherited();
     assert!(ranges.len() >= 2, "the server's memory and the buffer: {ranges:x?}");
     for _ in 0..5 {
@@ -76,6 +80,9 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
                     && forked(domain.allocate(4096, 1).map(drop));
                 // Where the parent has shared memory, the child has other memory, and keeps it.
                 let filled = fill(&ranges);
+                // Nor does the server reach the client's memory there.
+                let dma = [served.card.dma_read(iova, &mut [0; 8]), served.card.dma_write(iova, b"clobber!")];
+                let told = told && dma.iter().all(|progress| matches!(progress, DmaProgress::Done(Err(_))));
                 drop((registers, lent, buffer, function, domain));
                 let kept = is_mapped(&ranges);
                 // SAFETY: `_exit` ends the child without running the test harness's exit handlers.

@@ -19,7 +19,8 @@ impl Domain {
     /// All pages are present and as large as available ([`Backing`] reports them); for devices of this process, ordinary pages
     /// come with their first access. The buffer takes one of the domain's
     /// entries and whole pages of its addresses. The error of a refusal names the limit: [`Error::DmaMask`],
-    /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`].
+    /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`]. A buffer of 64 MiB or more is refused with
+    /// [`Error::Memory`] if its pages must be present and exceed the available memory.
     pub fn allocate(&self, bytes: usize, alignment: usize) -> Result<Arc<DmaBuffer>> {
         self.allocate_with(bytes, alignment, None)
     }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use fpga_sysfs::Sysfs;
 use nix::errno::Errno;
 use nix::sys::memfd::MFdFlags;
 
@@ -14,6 +15,8 @@ use crate::{Error, Result};
 
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
+/// Buffers of at least this size are compared with the available memory. Smaller ones are not worth reading it.
+const LARGE: usize = 64 * MIB;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Kinds of pages, from the fewest IOMMU and TLB entries to the most.
@@ -136,6 +139,9 @@ fn largest(bytes: usize, Needs { is_shared, is_present, node }: Needs) -> Result
         }
     }
     let failed = |source| Error::Memory { what: "DMA memory", bytes: bytes as u64, source };
+    if is_present {
+        check_available(bytes, available_memory).map_err(failed)?;
+    }
     let region = create(bytes.next_multiple_of(page_size()), MFdFlags::empty()).map_err(failed)?;
     if let Some(node) = node {
         numa::prefer(&region, node).map_err(|source| Error::NumaNode { node, source })?;
@@ -159,6 +165,9 @@ fn step(pages: Pages, bytes: usize, page_bytes: usize, node: Option<u32>) -> std
         Pages::Huge => MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB,
         Pages::Transparent | Pages::Base => MFdFlags::empty(),
     };
+    if pages == Pages::Transparent && check_available(bytes, available_memory).is_err() {
+        return Err(PagesRefused::Errno(Errno::ENOMEM as i32));
+    }
     if pages == Pages::Transparent && !shared_memory_is_joined(Path::new(THP), page_bytes) {
         return Err(PagesRefused::Policy);
     }
@@ -170,6 +179,25 @@ fn step(pages: Pages, bytes: usize, page_bytes: usize, node: Option<u32>) -> std
     }
     region.populate().map_err(errno)?;
     Ok(region)
+}
+
+/// Fails if a large buffer needs more than the `available` memory. To make its pages present, the kernel would end this process or
+/// another.
+fn check_available(bytes: usize, available: impl FnOnce() -> Option<u64>) -> io::Result<()> {
+    if bytes < LARGE {
+        return Ok(());
+    }
+    match available() {
+        Some(available) if bytes as u64 > available => {
+            Err(io::Error::new(io::ErrorKind::OutOfMemory, format!("{available} bytes of memory are available")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the available bytes; `None` if the kernel does not report them.
+fn available_memory() -> Option<u64> {
+    Sysfs::new("/").available_memory().ok()
 }
 
 fn create(bytes: usize, flags: MFdFlags) -> io::Result<Region> {
@@ -231,6 +259,16 @@ mod tests {
             let refused = tried.outcome.expect_err("only the last step was had");
             assert!(backing.to_string().contains(&refused.to_string()), "{backing}");
         }
+    }
+
+    #[test]
+    fn a_large_buffer_needs_available_memory() {
+        let check = |bytes, available| check_available(bytes, || available).map_err(|error| error.to_string());
+        assert_eq!(check(LARGE, Some(LARGE as u64)), Ok(()));
+        assert_eq!(check(LARGE, None), Ok(()));
+        assert_eq!(check(LARGE - 1, Some(0)), Ok(()), "the kernel decides");
+        assert_eq!(check(LARGE, Some(4096)), Err("4096 bytes of memory are available".to_owned()));
+        assert!(check_available(usize::MAX, available_memory).is_err());
     }
 
     #[test]

@@ -64,10 +64,10 @@ impl PublishedWords {
         Ok(PublishedWords { _watch: watch, map, words: initial.len(), path: path.into(), owner: Owner::current() })
     }
 
-    /// Stores a word. Does nothing outside of the file.
+    /// Stores a word. Does nothing outside of the file, or in a forked child.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
-        if index < self.words {
+        if index < self.words && self.is_here() {
             // SAFETY: the mapping has `words` words, and `index` is less.
             let word = unsafe { self.map.as_mut_ptr().add(index * 8) };
             // SAFETY: `word` is inside of the mapping, which begins on a page, so it is aligned. No reference points there. If the
@@ -82,6 +82,7 @@ impl PublishedWords {
     }
 
     /// Returns whether this process created the file, and is not a forked child.
+    #[inline]
     pub fn is_here(&self) -> bool {
         self.owner.is_here()
     }
@@ -119,7 +120,7 @@ pub fn read_words(path: &Path, count: usize) -> io::Result<Vec<u64>> {
     if !metadata.is_file() {
         return Err(invalid("not a regular file"));
     }
-    let bytes = count * 8;
+    let bytes = count.saturating_mul(8);
     if metadata.len() < bytes as u64 || count == 0 {
         return Err(invalid(&format!("{} bytes: expected at least {bytes}", metadata.len())));
     }
@@ -207,6 +208,9 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(read_words(&link, 2).is_err(), "a link is followed");
         assert!(read_words(directory.path(), 1).is_err());
+        for count in [0, 1 << 58, (1 << 61) - 1, 1 << 61, usize::MAX] {
+            assert_eq!(read_words(&path, count).unwrap_err().kind(), ErrorKind::InvalidData, "{count}");
+        }
         let pipe = directory.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(read_words(&pipe, 1).unwrap_err().to_string().contains("not a regular file"));

@@ -29,7 +29,7 @@ pub(crate) fn page_size() -> usize {
 
 /// Host memory that stays in place, with access by copy only.
 ///
-/// It is a memory file of fixed size, mapped and not inherited by forked children; or memory that its owner keeps in place.
+/// It is a mapped file, which forked children do not inherit; or memory that its owner keeps in place.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: *mut u8,
@@ -50,16 +50,22 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Creates and maps a zeroed memory file of `bytes` bytes, a multiple of its page size. `flags` choose huge pages.
     pub(crate) fn new(what: &'static str, name: &str, bytes: usize, flags: MFdFlags) -> io::Result<Self> {
-        let owner = Owner::current();
         let file = memfd_create(name, flags | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         ftruncate(&file, libc_offset(bytes)?)?;
         // A process that gets the descriptor must not be able to shrink the file: the next access would raise SIGBUS.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-        let map = MmapOptions::new().len(bytes).map_raw(&file)?;
+        let mut region = Region::map(what, &file, bytes)?;
+        region.file = Some(file);
+        Ok(region)
+    }
+
+    /// Maps the first `len` bytes of `file`. If the file can shrink, an access to the region can raise SIGBUS.
+    pub(crate) fn map(what: &'static str, file: &OwnedFd, len: usize) -> io::Result<Self> {
+        let map = MmapOptions::new().len(len).map_raw(file)?;
         map.advise(Advice::DontFork)?;
         let (start, map) = (map.as_mut_ptr(), ManuallyDrop::new(Some(map)));
-        Ok(Region { start, len: bytes, map, file: Some(file), owner, what })
+        Ok(Region { start, len, map, file: None, owner: Owner::current(), what })
     }
 
     /// Wraps memory that another value owns. `file`, if there is one, has the same bytes from its beginning.

@@ -21,7 +21,7 @@ const LARGE_PAGES: [usize; 2] = [1 << 30, 2 << 20];
 /// # Safety
 /// From the first call of a method until the value is dropped, even if the value is moved:
 /// - `start` and `len` return the same range, and `memory_file` returns the same file;
-/// - the range is valid for reads and writes of this process, and stays in place;
+/// - if `check` succeeds, the range is valid for reads and writes of this process, and stays in place;
 /// - nothing accesses the range through references, because devices write it at any time.
 ///
 /// A memory file has the bytes of the range at its beginning, and does not shrink.
@@ -35,6 +35,11 @@ pub unsafe trait HostMemory: Send + Sync + 'static {
     /// Returns whether the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Fails in a process that does not have the memory, such as a forked child. Called before the other methods.
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Returns the memory file whose first bytes are the range. vfio-user servers need it.
@@ -55,8 +60,8 @@ unsafe impl HostMemory for MmapMut {
     }
 }
 
-// SAFETY: a region stays in place until its last handle is dropped, and `SharedMemory` copies, without references. Its file
-// is sealed against shrinking.
+// SAFETY: a region stays in place until its last handle is dropped, in the process that `check` lets pass. `SharedMemory` copies,
+// without references. Its file is sealed against shrinking.
 unsafe impl HostMemory for Arc<SharedMemory> {
     fn start(&mut self) -> *mut u8 {
         self.region().base()
@@ -64,6 +69,10 @@ unsafe impl HostMemory for Arc<SharedMemory> {
 
     fn len(&self) -> usize {
         self.region().len()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.region().owner().check()
     }
 
     fn memory_file(&self) -> Option<BorrowedFd<'_>> {
@@ -188,6 +197,7 @@ impl Domain {
     }
 
     fn try_register(&self, memory: &mut impl HostMemory, direction: Direction) -> Result<(Arc<Region>, Iova)> {
+        memory.check()?;
         let granule = self.granule()?;
         let (len, start) = (memory.len(), memory.start());
         if len == 0 || !(start.addr() as u64).is_multiple_of(granule) || !(len as u64).is_multiple_of(granule) {

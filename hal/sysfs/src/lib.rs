@@ -30,6 +30,7 @@ mod group;
 mod host;
 mod iommu;
 mod listing;
+mod memory;
 mod owner;
 mod parse;
 mod port;

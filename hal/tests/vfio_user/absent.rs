@@ -193,3 +193,11 @@ fn a_trapped_access_is_one_message_of_its_width() {
     // The server also makes one access to the card.
     assert_eq!(served.card.widths(), [8, 8, 4, 4]);
 }
+
+#[test]
+fn patience_may_be_unlimited() {
+    let served = Served::with(|server| server.with_dma_patience(Duration::MAX));
+    let function = connect_with(served.path(), &Domain::vfio_user(), &options(Duration::MAX)).unwrap();
+    let registers = function.window(BarIndex::new(0).unwrap()).unwrap();
+    assert_eq!(registers.read_u32(card::ID).unwrap(), card::ID_VALUE);
+}

@@ -48,12 +48,11 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
     let maps = domain.backend::<Maps>().ok_or(Error::DomainKind { bus: BusKind::VfioUser, domain: domain.kind() })?;
     let failed = |source: io::Error| Error::Socket { action: "connect to", path: path.to_owned(), source };
     let late = || Error::Unresponsive { path: path.to_owned(), patience: options.patience };
-    let begin = Instant::now();
-    let stream = connect_stream(path, options.patience).map_err(|errno| match errno {
+    let waits = Waits::new(Arc::clone(&maps.slowness), options.patience, Instant::now());
+    let stream = connect_stream(path, waits.patience()).map_err(|errno| match errno {
         Errno::ETIMEDOUT => late(),
         errno => failed(errno.into()),
     })?;
-    let waits = Waits::new(Arc::clone(&maps.slowness), options.patience, begin);
     let name = format!("vfio-user:{}", path.display());
     let connection = Connection::new(name, stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
     let opened = open(path, domain, options, maps, Arc::clone(&connection));

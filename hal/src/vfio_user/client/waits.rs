@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::vfio_user::wire::debt::Debt;
 
+/// The longest patience: a year. An unlimited patience is as long.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A reply within this fraction of the patience is not slow. The client always waits this long.
 const QUICK: u32 = 50;
 
@@ -41,17 +43,18 @@ pub(crate) struct Waits {
     slowness: Arc<Slowness>,
     patience: Duration,
     /// Until when the function must be open.
-    open_by: Option<Instant>,
+    open_by: Instant,
     is_open: AtomicBool,
     /// Whether a reply came too late.
     too_long: AtomicBool,
 }
 
 impl Waits {
-    /// Begins with opening, at `begin`.
+    /// Begins with opening, at `begin`. The patience is at most [`LONGEST`].
     pub(crate) fn new(slowness: Arc<Slowness>, patience: Duration, begin: Instant) -> Self {
+        let patience = patience.min(LONGEST);
         let (is_open, too_long) = (AtomicBool::new(false), AtomicBool::new(false));
-        Waits { slowness, patience, open_by: begin.checked_add(patience), is_open, too_long }
+        Waits { slowness, patience, open_by: begin + patience, is_open, too_long }
     }
 
     /// Notes that the function is open.
@@ -72,13 +75,8 @@ impl Waits {
     /// Returns until when the reply to a command sent at `now` must arrive.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let left = self.patience.saturating_sub(self.slowness.at(now)).max(self.patience / QUICK);
-        // An unlimited patience is one of a year.
-        let year = Duration::from_secs(365 * 24 * 3600);
-        let deadline = now + left.min(year);
-        match self.open_by {
-            Some(open_by) if !self.is_open() => deadline.min(open_by),
-            _ => deadline,
-        }
+        let deadline = now + left;
+        if self.is_open() { deadline } else { deadline.min(self.open_by) }
     }
 
     /// Notes that a command was sent at `begin` and ended at `now`.
@@ -145,8 +143,9 @@ mod tests {
 
     #[test]
     fn an_unlimited_patience_does_not_overflow() {
-        let waits = Waits::new(Arc::default(), Duration::MAX, Instant::now());
         let now = Instant::now();
-        assert_eq!(waits.deadline(now), now + SECOND * 31_536_000);
+        let waits = Waits::new(Arc::default(), Duration::MAX, now);
+        let year = SECOND * 31_536_000;
+        assert_eq!((waits.patience(), waits.deadline(now)), (year, now + year));
     }
 }

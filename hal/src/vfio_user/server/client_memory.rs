@@ -13,7 +13,6 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
@@ -22,7 +21,7 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::getpid;
 
 use super::budget::{Charge, Item, Share};
-use crate::memory::copy;
+use crate::memory::region::Region;
 use crate::vfio_user::wire::closing::Received;
 
 /// A descriptor of a file in memory, before it is used.
@@ -91,48 +90,37 @@ pub(crate) struct ClientFile {
 #[derive(Debug)]
 enum Access {
     /// Mapped, all of it.
-    Mapped(MmapRaw),
+    Mapped(Region),
     /// Mapped, all of it, but copied by the kernel.
-    Huge(MmapRaw),
+    Huge(Region),
     /// Read and written by system calls.
     Open(File),
 }
 
 impl ClientFile {
-    /// Copies out of the file. Fails if the client has shrunk the file or punched the memory out.
+    /// Copies out of the file. Fails if the client has shrunk the file or punched the memory out, or if a forked child, which does
+    /// not inherit the mapping, calls it.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let offset = self.check(offset, data.len())?;
         match &self.access {
-            Access::Mapped(map) => {
-                // SAFETY: `check` has checked that the range ends within `len` bytes, the size of the mapping.
-                let at = unsafe { map.as_mut_ptr().add(offset) };
-                // SAFETY: the range is inside of the mapping (`check`), which lives as long as `self`. `InMemory::of` saw the
-                // seal against shrinking, so no access faults. `data` is not shared memory.
-                unsafe { copy::copy_out(at, data) };
-                Ok(())
-            }
-            Access::Huge(map) => {
-                let remote = RemoteIoVec { base: map.as_mut_ptr().addr() + offset, len: data.len() };
-                let wanted = data.len();
+            // `InMemory::of` saw the seal against shrinking, so no access faults.
+            Access::Mapped(region) => region.read(region.len(), offset, data).map_err(|_| Errno::EFAULT),
+            Access::Huge(region) => {
+                let (remote, wanted) = (remote(region, offset, data.len())?, data.len());
                 whole(process_vm_readv(getpid(), &mut [IoSliceMut::new(data)], &[remote]), wanted)
             }
             Access::Open(file) => file.read_exact_at(data, offset as u64).map_err(errno),
         }
     }
 
-    /// Copies into the file; the last aligned eight bytes become visible last.
+    /// Copies into the file, and fails as [`read`](Self::read) does; the last aligned eight bytes become visible last.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if !self.writeable {
             return Err(Errno::EACCES);
         }
         let offset = self.check(offset, data.len())?;
-        if let Access::Mapped(map) = &self.access {
-            // SAFETY: `check` has checked that the range ends within `len` bytes, the size of the mapping.
-            let at = unsafe { map.as_mut_ptr().add(offset) };
-            // SAFETY: the range is inside of the mapping (`check`), which is writable and lives as long as `self`.
-            // `InMemory::of` saw the seal against shrinking, so no access faults. `data` is not shared memory.
-            unsafe { copy::copy_in(at, data) };
-            return Ok(());
+        if let Access::Mapped(region) = &self.access {
+            return region.write(region.len(), offset, data).map_err(|_| Errno::EFAULT);
         }
         let (bulk, last) = data.split_at(before_last_word(offset, data.len()));
         self.write_by_call(offset, bulk)?;
@@ -141,8 +129,8 @@ impl ClientFile {
 
     fn write_by_call(&self, offset: usize, data: &[u8]) -> Result<(), Errno> {
         match &self.access {
-            Access::Mapped(map) | Access::Huge(map) => {
-                let remote = RemoteIoVec { base: map.as_mut_ptr().addr() + offset, len: data.len() };
+            Access::Mapped(region) | Access::Huge(region) => {
+                let remote = remote(region, offset, data.len())?;
                 whole(process_vm_writev(getpid(), &[IoSlice::new(data)], &[remote]), data.len())
             }
             Access::Open(file) => {
@@ -168,6 +156,12 @@ impl ClientFile {
         }
         usize::try_from(offset).map_err(|_| Errno::EFAULT)
     }
+}
+
+/// Describes the `len` bytes at `offset` of a region to the kernel. Fails in a forked child, which does not have the memory.
+fn remote(region: &Region, offset: usize, len: usize) -> Result<RemoteIoVec, Errno> {
+    region.owner().check().map_err(|_| Errno::EFAULT)?;
+    Ok(RemoteIoVec { base: region.base().addr() + offset, len })
 }
 
 /// Returns how many of the bytes written to `offset` are before the last aligned eight of them.
@@ -258,17 +252,15 @@ impl ClientFiles {
     }
 }
 
-/// Opens a file in memory anew, for a description of this process's own: with O_APPEND, which the client can set on its own at any time,
-/// writes would make the file longer, wherever they are to go.
+/// Opens a file in memory anew, for a description of this process's own. The client can set O_APPEND on its description at any time,
+/// and a write would then extend the file.
 fn reopen(descriptor: &OwnedFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-fn map(descriptor: &OwnedFd, len: u64) -> Result<MmapRaw, Errno> {
+fn map(descriptor: &OwnedFd, len: u64) -> Result<Region, Errno> {
     let len = usize::try_from(len).map_err(|_| Errno::ENOMEM)?;
-    let map = MmapOptions::new().len(len).map_raw(&descriptor.as_fd()).map_err(errno)?;
-    map.advise(Advice::DontFork).map_err(errno)?;
-    Ok(map)
+    Region::map("a client's memory", descriptor, len).map_err(errno)
 }
 
 #[cfg(test)]
