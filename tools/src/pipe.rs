@@ -141,8 +141,12 @@ impl End<'_> {
     /// Copies the pipe to stdout.
     fn read(self) -> Result<()> {
         let End { card, pipe, waits, sampler } = self;
-        let open = || PipeReader::open(card, pipe, waits.until_open()).map_err(Failure::from);
-        let mut reader = waits.note(waits.interrupt.end_at_once_during(open).and_then(|opened| opened))?;
+        let open = || PipeReader::open(card, pipe, waits.until_open());
+        let mut reader = match waits.interrupt.end_at_once_during(open)? {
+            // A writer of this process knows more about it.
+            Err(error @ PipeError::NoPeer { gone: None, .. }) => return Err(error.into()),
+            opened => waits.note(opened.map_err(Failure::from))?,
+        };
         reader.set_timeout(SLICE);
         let outcome = waits.note(copy_out(&mut reader, waits));
         drop(sampler);
@@ -261,6 +265,7 @@ impl From<PipeError> for Failure {
     fn from(error: PipeError) -> Self {
         match error {
             PipeError::Card(error) => error.into(),
+            PipeError::NoPeer { gone: Some(_), .. } => Failure::chain(Exit::Gone, &error),
             PipeError::NoPeer { .. } | PipeError::TimedOut { .. } => Failure::chain(Exit::Timeout, &error),
             _ => Failure::chain(Exit::Failed, &error),
         }

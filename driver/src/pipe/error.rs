@@ -15,12 +15,17 @@ pub enum PipeError {
     #[error("The reader has closed the pipe")]
     Broken,
     /// The other end was not opened in time.
-    #[error("Waited {waited:.1?} for node {node} to open the other end of the pipe")]
+    #[error(
+        "Waited {waited:.1?} for node {node} to open the other end of the pipe{}",
+        .gone.map(|status| format!(": {status}")).unwrap_or_default()
+    )]
     NoPeer {
         /// Node of the other end.
         node: u32,
         /// How long.
         waited: Duration,
+        /// Why the last attempt to reach the other end's card has failed, if so.
+        gone: Option<Status>,
     },
     /// No message came, or no slot became free, in time. The call may be repeated.
     #[error("Waited {waited:.1?} for {what}{}", .gone.map(|status| format!(", whose card refused a signal: {status}")).unwrap_or_default())]

@@ -51,9 +51,9 @@ impl PipeReader {
         let rights = Rights::WRITE.union(Rights::SIGNAL);
         let mut end = End::open(card, pipe, rights, pipe.key)?;
         loop {
-            let no_peer = || PipeError::NoPeer { node: pipe.writer, waited: deadline.waited() };
+            let no_peer = |gone| PipeError::NoPeer { node: pipe.writer, waited: deadline.waited(), gone };
             if !end.await_greeting(deadline)? {
-                return Err(no_peer());
+                return Err(no_peer(None));
             }
             end.close_window()?;
             let Some(key) = greeted(&mut end)? else {
@@ -69,7 +69,7 @@ impl PipeReader {
                     end.close_window()?;
                     end.open_window(rights, pipe.key)?;
                 }
-                Reached::Unknown => return Err(no_peer()),
+                Reached::Unknown => return Err(no_peer(Some(Status::LinkDown))),
             }
         }
         let (awaited, given_back) = (VecDeque::with_capacity(SLOTS), VecDeque::with_capacity(SLOTS));

@@ -64,8 +64,10 @@ impl PipeWriter {
         }
         let deadline = Deadline::after(timeout);
         let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe)?)?;
-        if !meet(&mut end, deadline, is_stopped)? {
-            return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited() });
+        let (is_answered, reached) = meet(&mut end, deadline, is_stopped)?;
+        if !is_answered {
+            let gone = (reached == Reached::Unknown).then_some(Status::LinkDown);
+            return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited(), gone });
         }
         Ok(PipeWriter {
             end,
@@ -275,12 +277,14 @@ fn full(deadline: Deadline) -> PipeError {
     PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
 }
 
-/// Greets until a reader answers, and returns whether one does in time, which is up once `is_stopped`.
-fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+/// Greets until a reader answers, and returns whether one does in time, which is up once `is_stopped`, and what came of the last
+/// greeting.
+fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool) -> Result<(bool, Reached), Error> {
     // Whether a reader may have been told the key: then an answer may come at any time.
     let mut is_told = false;
     loop {
-        is_told |= greet(end)? != Reached::NoWindow;
+        let reached = greet(end)?;
+        is_told |= reached != Reached::NoWindow;
         let left = if is_stopped() { Duration::ZERO } else { deadline.left() };
         let is_answered = match (is_told, left.is_zero()) {
             (true, false) => end.await_greeting(Deadline::after(ANSWER.min(left)))?,
@@ -289,7 +293,7 @@ fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool)
         };
         if is_answered || left.is_zero() {
             // The reader may have closed its end already: then the pipe is open, and broken.
-            return Ok(is_answered);
+            return Ok((is_answered, reached));
         }
         if !is_told {
             std::thread::sleep(AGAIN.min(left));

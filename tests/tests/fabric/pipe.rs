@@ -32,6 +32,14 @@ fn open(fabric: &Fabric, pipe: Pipe) -> (PipeWriter, PipeReader) {
     })
 }
 
+/// Opens the reader's end of a pipe, and reads to the end of the file.
+fn read_all(card: Card, pipe: Pipe) -> String {
+    let mut reader = PipeReader::open(card, pipe, LONG).expect("a reader");
+    let mut came = String::new();
+    reader.read_to_string(&mut came).expect("data");
+    came
+}
+
 fn data(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -268,7 +276,7 @@ fn the_other_end_has_to_come_in_time() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let pipe = Pipe::new(0, 1);
     let error = PipeWriter::open(card(&fabric, 0), pipe, SHORT).unwrap_err();
-    assert!(matches!(error, PipeError::NoPeer { node: 1, .. }), "{error}");
+    assert!(matches!(error, PipeError::NoPeer { node: 1, gone: None, .. }), "{error}");
     let error = PipeReader::open(card(&fabric, 1), pipe, SHORT).unwrap_err();
     assert!(matches!(error, PipeError::NoPeer { node: 0, .. }), "{error}");
     // Nothing is left of them: the two meet now.
@@ -453,12 +461,7 @@ fn greetings_are_checked() {
         drop(forge(&fabric, &[0xff; 64], true));
         let error = reading.join().expect("no panic");
         assert!(matches!(error, PipeError::Greeting { found: u64::MAX }), "{error}");
-        let reading = scope.spawn(|| {
-            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
-            let mut came = String::new();
-            reader.read_to_string(&mut came).expect("data");
-            came
-        });
+        let reading = scope.spawn(|| read_all(card(&fabric, 1), pipe));
         drop(forge(&fabric, &greeting(FORGED), false));
         let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
         writer.write_all(b"hello").unwrap();

@@ -254,6 +254,11 @@ fn ends_that_cannot_be_are_refused() {
         (["--address", "0xffffffffffffffff"], 7, "Invalid address of a pipe"),
         (["--key", "0"], 7, "Invalid key of a pipe (0): not 0"),
         (["--timeout", "0"], 2, "invalid time limit"),
+        (
+            ["--cards=mock:optweb:4+cut=0-3", "--timeout=0.5"],
+            6,
+            "for node 3 to open the other end of the pipe: the link to the peer is missing or down",
+        ),
     ] {
         let output = run(&[&["pipe"] as &[&str], &arguments].concat());
         let errors = String::from_utf8(output.stderr).unwrap();

@@ -11,7 +11,7 @@ use fpga_hal::Domain;
 use fpga_hal::vfio_user::{Server, connect};
 use fpga_mock::{Fabric, Profile};
 
-use super::{FORGED, LONG, card, forged, greeting, put, until};
+use super::{FORGED, LONG, card, forged, greeting, put, read_all, until};
 
 /// Opens an end with limits that are mostly too short, again and again until it meets the other, at node `peer`. They become longer,
 /// because it is the machine that says what is too short.
@@ -35,12 +35,7 @@ fn a_writer_in_a_hurry_keeps_no_reader_waiting() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let pipe = Pipe::new(0, 1);
     thread::scope(|scope| {
-        let reading = scope.spawn(|| {
-            let mut reader = PipeReader::open(card(&fabric, 1), pipe, LONG).expect("a reader");
-            let mut came = String::new();
-            reader.read_to_string(&mut came).expect("data");
-            came
-        });
+        let reading = scope.spawn(|| read_all(card(&fabric, 1), pipe));
         let mut writer = in_a_hurry(1, |limit| PipeWriter::open(card(&fabric, 0), pipe, limit));
         writer.set_timeout(LONG);
         writer.write_all(b"hello").unwrap();
@@ -122,12 +117,7 @@ fn greetings_of_a_writer_that_is_gone_are_forgotten() {
 fn forget_greetings(fabric: &Fabric, readers: impl Fn() -> Card + Sync) {
     let pipe = Pipe::new(0, 1);
     thread::scope(|scope| {
-        let reading = scope.spawn(|| {
-            let mut reader = PipeReader::open(readers(), pipe, LONG).expect("a reader");
-            let mut came = String::new();
-            reader.read_to_string(&mut came).expect("data");
-            came
-        });
+        let reading = scope.spawn(|| read_all(readers(), pipe));
         let mut gone = forged(fabric, 0);
         let greet = put(&mut gone, pipe.key, &greeting(FORGED), 1).on(2);
         until("a reader", || match gone.run([greet; 3], LONG) {
