@@ -89,6 +89,25 @@ reasons! {
     Expectation = "expectation",
 }
 
+/// A declaration that a refusal concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Declaration {
+    /// A communicator.
+    Communicator {
+        /// One of its members.
+        rank: u32,
+        /// Its id.
+        id: u16,
+    },
+    /// A table.
+    Table {
+        /// The rank that has it.
+        rank: u32,
+        /// Its slot.
+        slot: u16,
+    },
+}
+
 /// Why nothing was planned or launched, with rank and instruction if it concerns one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{cause}", location(*rank, *instruction))]
@@ -97,6 +116,8 @@ pub struct Refusal {
     pub rank: Option<u32>,
     /// Index of the instruction in that rank's program.
     pub instruction: Option<usize>,
+    /// The declaration, if it concerns one and no instruction.
+    pub declaration: Option<Declaration>,
     /// The kind.
     pub reason: Reason,
     /// What is wrong, and what fixes it.
@@ -106,7 +127,7 @@ pub struct Refusal {
 impl Refusal {
     /// Refuses the whole request.
     pub(crate) fn general(cause: String) -> Self {
-        Refusal { rank: None, instruction: None, reason: Reason::Request, cause }
+        Refusal { rank: None, instruction: None, declaration: None, reason: Reason::Request, cause }
     }
 
     /// Refuses one rank.
@@ -117,6 +138,11 @@ impl Refusal {
     /// Refuses one instruction of one rank.
     pub(crate) fn at(rank: usize, instruction: usize, cause: String) -> Self {
         Refusal { instruction: Some(instruction), ..Refusal::of(rank, cause) }
+    }
+
+    /// Adds the declaration.
+    pub(crate) fn in_declaration(self, declaration: Option<Declaration>) -> Self {
+        Refusal { declaration, ..self }
     }
 
     /// Replaces the reason.

@@ -285,6 +285,25 @@ pub enum PeerFailure {
 }
 
 impl Error {
+    /// Whether the error is about the card of this name, which is node `node` of its fabric.
+    pub fn is_about(&self, name: &str, node: u32) -> bool {
+        match self {
+            Error::NoSequencer { name: of, .. }
+            | Error::Version { name: of, .. }
+            | Error::BadCapability { name: of, .. }
+            | Error::Removed { name: of, .. }
+            | Error::AllOnes { name: of, .. }
+            | Error::Uncorrected { name: of, .. }
+            | Error::NotRunning { name: of, .. }
+            | Error::BadCompletion { name: of, .. }
+            | Error::Halted { name: of, .. }
+            | Error::NoHostMemory { name: of, .. } => of == name,
+            Error::Timeout { node: of, .. } => *of == Some(node),
+            Error::Failed { node: of, .. } => *of == node,
+            _ => false,
+        }
+    }
+
     /// The kind of this error for other ranks.
     pub(crate) fn kind(&self) -> PeerFailure {
         match self {

@@ -119,6 +119,14 @@ pub struct Moved {
 }
 
 impl Fault {
+    /// The card whose reset undoes the fault, if a reset does.
+    pub(crate) fn undone_by_reset(&self) -> Option<u32> {
+        match *self {
+            Fault::Freeze { node, .. } | Fault::FlipBits { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
     pub(crate) fn when(&self) -> When {
         match *self {
             Fault::Freeze { when, .. }

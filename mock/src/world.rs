@@ -119,6 +119,7 @@ impl Core {
             readiness: Readiness::default(),
             is_frozen: false,
             is_gone: false,
+            until_doorbell: Some(Vec::new()),
         };
         card.reset(profile.receive_buffer_bytes, world);
         card

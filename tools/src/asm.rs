@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::Result;
-use crate::source::Source;
+use crate::source::{Source, check_binary_name};
 use crate::{atomic_file, input_file, output};
 
 #[derive(JsonSchema, Serialize)]
@@ -35,6 +35,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Asm) -> Result<()> {
     let assembly = source.assemble(&options)?.assembly;
     let path = arguments.output.clone().unwrap_or_else(|| arguments.program.file.with_extension("seqb"));
     input_file::check_outputs(&source.files(), &[&path])?;
+    check_binary_name("--output", &path)?;
     let bytes = encode(&assembly);
     atomic_file::write(&path, &bytes)?;
     let program = |one: &cmdseq::asm::RankProgram| Program {

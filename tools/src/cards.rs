@@ -190,23 +190,13 @@ impl Cards {
         self.cluster.cards().iter().any(Card::is_mock)
     }
 
-    /// Adds to `error` the rank of the named card: its index among the cards.
+    /// Converts `error`, and adds the rank of the card that the error is about: its index among all cards.
     pub(crate) fn failure(&self, error: fpga_driver::Error) -> Failure {
-        use fpga_driver::Error::{AllOnes, BadCompletion, Halted, NotRunning, Removed, Uncorrected};
-        let rank = match &error {
-            AllOnes { name, .. }
-            | BadCompletion { name, .. }
-            | Halted { name, .. }
-            | NotRunning { name, .. }
-            | Removed { name, .. }
-            | Uncorrected { name, .. } => self.cluster.roster().iter().position(|member| member.name == *name),
-            _ => None,
-        };
-        let failure = self.cluster.cards().iter().fold(Failure::from(error), with_shell_errors);
-        match rank {
-            Some(rank) => failure.of_rank(rank as u32),
-            None => failure,
-        }
+        let cards = self.cluster.cards();
+        // By node: processes on two hosts may have cards of the same name.
+        let node = cards.iter().find(|card| error.is_about(card.name(), card.node())).map(Card::node);
+        let rank = node.and_then(|node| self.nodes().iter().position(|one| *one == node));
+        cards.iter().fold(Failure::from(error), with_shell_errors).or_of_rank(rank.map(|rank| rank as u32))
     }
 
     /// Converts `error` of a card that occurred in `phase`.

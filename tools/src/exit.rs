@@ -171,6 +171,12 @@ impl Failure {
         self
     }
 
+    /// Adds the rank if the failure has none.
+    pub(crate) fn or_of_rank(mut self, rank: Option<u32>) -> Self {
+        self.rank = self.rank.or(rank);
+        self
+    }
+
     /// Prefixes the message with the name of its subject.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
@@ -202,8 +208,7 @@ impl Failure {
             true => message,
             false => format!("{prefix}: {message}"),
         };
-        self.rank.get_or_insert(rank);
-        self
+        self.or_of_rank(Some(rank))
     }
 
     /// Replaces what would steer a terminal in the message.
@@ -579,7 +584,8 @@ mod tests {
 
     #[test]
     fn refusals_name_rank_and_instruction() {
-        let refusal = Refusal { rank: Some(3), instruction: Some(0), reason: Reason::Stripe, cause: "too long".into() };
+        let (rank, instruction, cause) = (Some(3), Some(0), "too long".to_owned());
+        let refusal = Refusal { rank, instruction, declaration: None, reason: Reason::Stripe, cause };
         let failure = Failure::from(fpga_driver::Error::Refused(refusal));
         assert_eq!(failure.text(), "fpgactl: rank 3, instruction 0: too long\n");
         let json: serde_json::Value = serde_json::from_str(&failure.json()).unwrap();

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
+use crate::source::check_binary_name;
 use crate::units::{microseconds, rounded};
 use crate::{atomic_file, calibration, collective, input_file, output, request, size};
 
@@ -187,6 +188,7 @@ pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities, model: &CostMod
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
     let saved = arguments.save.as_slice();
     input_file::check_outputs(arguments.operation.terms.calibration.as_slice(), saved)?;
+    arguments.save.iter().try_for_each(|path| check_binary_name("--save", path))?;
     let cards = Cards::selected(cli)?;
     let mut request = request::request(&arguments.operation, &[], cards.nodes())?;
     request.resident = arguments.persistent;

@@ -41,7 +41,11 @@ pub(crate) fn open<T>(
     let mut peers = interrupt.of(meet(&part).map_err(Failure::from))?;
     let prepared = agree_with(&mut *peers, interrupt, prepared)?;
     let (selector, kind, card) = interrupt.of(open_own(&mut *peers, cli, interrupt, timeout))?;
-    let cluster = Cluster::join(Ok(vec![card]), peers, terms).map_err(Failure::from);
+    let (name, node) = (card.name().to_owned(), card.node());
+    let cluster = Cluster::join(Ok(vec![card]), peers, terms).map_err(|error| {
+        let own = error.is_about(&name, node).then_some(rank);
+        Failure::from(error).or_of_rank(own)
+    });
     Ok((Cards::joined(cli, selector, kind, interrupt.of(cluster)?), prepared))
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use cmdseq::Refusal;
 use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warnings};
 
 use crate::cards::wrong_number;
@@ -32,6 +33,16 @@ impl Loaded {
         match self {
             Loaded::Source(assembled) => assembled.diagnose(rank, instruction, message),
             Loaded::Binary(_) => None,
+        }
+    }
+
+    /// Returns the source line of the instruction or declaration that a refusal concerns; `None` for a binary.
+    pub(crate) fn locate(&self, refusal: &Refusal) -> Option<Diagnostic> {
+        let Loaded::Source(assembled) = self else { return None };
+        let Refusal { rank, instruction, declaration, cause, .. } = refusal;
+        match (rank, instruction) {
+            (Some(rank), Some(instruction)) => assembled.diagnose(*rank, *instruction, cause),
+            _ => assembled.diagnose_declaration((*declaration)?, *rank, cause),
         }
     }
 
@@ -93,17 +104,18 @@ impl Source {
 
 /// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
-    let bytes = bytes(path, Limits::default().source_bytes as u64)?;
+    let bytes = bytes(path, Limits::default().source_bytes as u64, " (limit source_bytes)")?;
     let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
     String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
 }
 
-fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
+/// Reads a regular file of at most `most` bytes; an error ends with the `name` of this limit.
+fn bytes(path: &Path, most: u64, name: &str) -> Result<Vec<u8>> {
     let (file, _) = input_file::open(path)?;
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
     if bytes.len() as u64 > most {
-        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B", path.display())));
+        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B{name}", path.display())));
     }
     Ok(bytes)
 }
@@ -113,13 +125,27 @@ const BINARY_MAX_BYTES: u64 = 128 << 20;
 
 /// Reads a binary.
 pub(crate) fn binary(path: &Path) -> Result<Assembly> {
-    let bytes = bytes(path, BINARY_MAX_BYTES)?;
+    let bytes = bytes(path, BINARY_MAX_BYTES, "")?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
+}
+
+/// Whether the name is that of a source.
+fn is_source(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("seq"))
+}
+
+/// Refuses the name of a source for a binary, which [`load`] would read as a source.
+pub(crate) fn check_binary_name(option: &str, path: &Path) -> Result<()> {
+    if !is_source(path) {
+        return Ok(());
+    }
+    let message = format!("{option} {}: `*.seq` is a source: name the binary `*.seqb`", path.display());
+    Err(Failure::usage(message))
 }
 
 /// Loads a program of all ranks: a source if named `*.seq`, else a binary. Also returns the files that were read.
 pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Result<(Loaded, Vec<PathBuf>)> {
-    if path.extension() == Some(OsStr::new("seq")) {
+    if is_source(path) {
         let source = Source::open(path, root)?;
         let assembled = source.assemble(options)?;
         return Ok((Loaded::Source(Box::new(assembled)), source.files()));
@@ -176,5 +202,16 @@ mod tests {
         assert_eq!(message(1), "the program has 1 error");
         assert_eq!(message(30), "the program has 30 errors, 20 shown");
         assert_eq!(message(3000), "the program has at least 1000 errors, 20 shown");
+    }
+
+    #[test]
+    fn the_limit_of_a_source_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("long.seq");
+        let most = Limits::default().source_bytes as u64;
+        std::fs::File::create(&path).unwrap().set_len(most + 1).unwrap();
+        let Err(failure) = Source::open(&path, None) else { panic!("a source of {} B is opened", most + 1) };
+        let expected = format!("file too large: expected at most {most} B (limit source_bytes)");
+        assert!(failure.message().ends_with(&expected), "{}", failure.message());
     }
 }

@@ -51,7 +51,8 @@ fn check_no_host_memory(set: &ProgramSet) -> std::result::Result<(), Refusal> {
             let cause = format!(
                 "{operation}: a resident program names no host memory; use card buffers, with --load and --dump"
             );
-            return Err(Refusal { rank: Some(rank), instruction: Some(index), reason: Reason::Stored, cause });
+            let (rank, instruction) = (Some(rank), Some(index));
+            return Err(Refusal { rank, instruction, declaration: None, reason: Reason::Stored, cause });
         }
     }
     Ok(())
@@ -83,8 +84,7 @@ pub(crate) fn verify_programs(
         (None, false) => verify(&set, capabilities),
     });
     checked.map_err(|refusal| {
-        let place = refusal.rank.zip(refusal.instruction);
-        let place = place.and_then(|(rank, instruction)| loaded.diagnose(rank, instruction, &refusal.cause));
+        let place = loaded.locate(&refusal);
         Failure::from(refusal).at_locations(place.into_iter().collect())
     })?;
     Ok(set)

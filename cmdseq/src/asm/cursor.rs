@@ -8,7 +8,7 @@ use crate::{AddressSpace, Layout};
 
 /// Levels of nested blocks, also across files, of nested files, and of nested parentheses: recursion goes no deeper.
 pub(super) const DEPTH_MAX: usize = 64;
-/// Operators and operands of one expression.
+/// Values in one expression; each `-` or `not` before a value counts as one more.
 const PARTS_MAX: usize = 256;
 
 pub(super) type Result<T> = std::result::Result<T, Finding>;
@@ -143,10 +143,13 @@ impl<'t> Cursor<'t> {
 
     /// Reads an expression of operators of at least this precedence.
     pub(super) fn binary(&mut self, precedence: u8) -> Result<Expression> {
-        self.depth += 1;
+        // The expression itself is no level.
         if self.depth > DEPTH_MAX {
-            return Err(self.expected("expression nested too deeply: name a part of it with `const`"));
+            let message =
+                format!("expression nested too deeply: at most {DEPTH_MAX} levels; name a part of it with `const`");
+            return Err(self.expected(&message));
         }
+        self.depth += 1;
         let mut left = self.unary()?;
         while let Some((operator, binds)) = self.operator().filter(|(_, binds)| *binds >= precedence) {
             self.next();
@@ -170,7 +173,8 @@ impl<'t> Cursor<'t> {
     pub(super) fn unary(&mut self) -> Result<Expression> {
         self.parts += 1;
         if self.parts > PARTS_MAX {
-            return Err(self.expected("expression too long: name a part of it with `const`"));
+            let message = format!("expression too long: at most {PARTS_MAX} values; name a part of it with `const`");
+            return Err(self.expected(&message));
         }
         let start = self.place();
         let unary = |unary, operand: Expression| {
@@ -229,5 +233,48 @@ impl<'t> Cursor<'t> {
             Kind::Text(_) | Kind::Sign(_) => return Err(Finding::new(start, FORM)),
         };
         Ok(Expression { node, span: token.span })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::asm::lexer;
+
+    fn parsed(text: &str) -> std::result::Result<(), String> {
+        let (tokens, _) = lexer::line(text, 0, 1);
+        Cursor::new(&tokens).expression().map(drop).map_err(|finding| finding.message)
+    }
+
+    #[test]
+    fn limits_of_an_expression_are_named() {
+        let deep = format!("expression nested too deeply: at most {DEPTH_MAX} levels; name a part of it with `const`");
+        let levels: [fn(usize) -> String; 4] = [
+            |levels| format!("{}1{}", "(".repeat(levels), ")".repeat(levels)),
+            |levels| format!("{}1{}", "min(1, ".repeat(levels), ")".repeat(levels)),
+            |levels| format!("{}1", "-".repeat(levels)),
+            |levels| format!("{}1", "not ".repeat(levels)),
+        ];
+        for text in levels {
+            assert_eq!(parsed(&text(DEPTH_MAX)), Ok(()));
+            assert_eq!(parsed(&text(DEPTH_MAX + 1)), Err(deep.clone()));
+        }
+        let long = format!("expression too long: at most {PARTS_MAX} values; name a part of it with `const`");
+        let sum = |values: usize| format!("1{}", " + 1".repeat(values - 1));
+        assert_eq!(parsed(&sum(PARTS_MAX)), Ok(()));
+        assert_eq!(parsed(&sum(PARTS_MAX + 1)), Err(long));
+    }
+
+    #[test]
+    fn limits_of_an_expression_are_documented() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/seq.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let words: Vec<&str> = document.split_whitespace().collect();
+        let limits = format!("blocks and expressions nested at most {DEPTH_MAX} deep");
+        assert!(words.join(" ").contains(&limits), "{limits}");
+        let limits = format!("at most {PARTS_MAX} values in an expression");
+        assert!(words.join(" ").contains(&limits), "{limits}");
     }
 }

@@ -7,7 +7,7 @@ use super::names::defined_names;
 use super::program::{Binding, Buffer, RankProgram};
 use super::syntax::{Defined, ForText, RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
-use crate::instruction::{Side, takes_tables};
+use crate::instruction::{Side, has_address_in_extent, takes_tables};
 use crate::program::Communicator;
 use crate::ranges::{Blocks, Exchange};
 use crate::table::Table;
@@ -83,13 +83,25 @@ fn meets_others(instruction: &Instruction) -> bool {
 #[derive(Default)]
 struct Found {
     findings: Vec<(&'static str, Finding)>,
-    /// Checks and places already noted, for the first rank with the warning.
-    seen: HashSet<(&'static str, Span)>,
+    /// Checks, places and operands already noted, for the first rank with the warning.
+    seen: HashSet<(&'static str, Span, &'static str)>,
 }
 
 impl Found {
     fn add(&mut self, check: &'static str, span: Span, rank: Option<u32>, message: impl Into<String>) {
-        if self.seen.insert((check, span)) {
+        self.add_operand(check, span, "", rank, message);
+    }
+
+    /// Notes a warning about one operand of an instruction.
+    fn add_operand(
+        &mut self,
+        check: &'static str,
+        span: Span,
+        operand: &'static str,
+        rank: Option<u32>,
+        message: impl Into<String>,
+    ) {
+        if self.seen.insert((check, span, operand)) {
             self.findings.push((check, Finding { rank, ..Finding::new(span, message) }));
         }
     }
@@ -189,14 +201,18 @@ impl Found {
                 );
             }
             for side in Side::ALL {
-                self.past_buffer(program, index, side, *span, ranges);
+                self.side_past_buffer(program, index, side, *span, ranges);
+            }
+            if has_address_in_extent(instruction.operation) && instruction.extent_argument.is_none() {
+                let buffer = ranges.roomiest(instruction.extent);
+                self.past_buffer("extent", instruction.extent, instruction.bytes, buffer, *span, rank);
             }
         }
     }
 
     /// Warns if a side begins in a card buffer and ends outside of it. Of a striped side, this is said of the first block alone:
     /// where the others are depends on the card.
-    fn past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranges: &Ranges<'_>) {
+    fn side_past_buffer(&mut self, program: &RankProgram, index: usize, side: Side, span: Span, ranges: &Ranges<'_>) {
         let instruction = &program.instructions[index];
         let operand = side.operand(instruction);
         let Some(bytes) = ranges.held(instruction, side) else { return };
@@ -207,13 +223,26 @@ impl Found {
         }
         let bytes = if operand.layout == Layout::Striped { bytes.min(instruction.bytes) } else { bytes };
         let at = operand.address;
-        let Some(buffer) = ranges.named(index, side).or_else(|| ranges.roomiest(at)) else { return };
+        let buffer = ranges.named(index, side).or_else(|| ranges.roomiest(at));
+        self.past_buffer(side.name(), at, bytes, buffer, span, Some(program.rank));
+    }
+
+    /// Warns if `bytes` from address `at` on exceed `buffer`.
+    fn past_buffer(
+        &mut self,
+        operand: &'static str,
+        at: u64,
+        bytes: u64,
+        buffer: Option<&Buffer>,
+        span: Span,
+        rank: Option<u32>,
+    ) {
+        let Some(buffer) = buffer else { return };
         let left = (buffer.address + buffer.bytes).saturating_sub(at);
         if bytes > left {
-            let what = side.name();
             let name = &buffer.name;
-            let message = format!("the {what} of {bytes} B exceeds buffer `{name}`, which has {left} B left there");
-            self.add("past-buffer", span, Some(program.rank), message);
+            let message = format!("the {operand} of {bytes} B exceeds buffer `{name}`, which has {left} B left there");
+            self.add_operand("past-buffer", span, operand, rank, message);
         }
     }
 }

@@ -43,6 +43,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 pub use crate::instruction::Side;
+use crate::refusal::Declaration;
 pub use diagnostic::{Diagnostic, Errors};
 pub use disassemble::disassemble;
 pub use file::{FileError, MAGIC, decode, encode};
@@ -66,6 +67,8 @@ pub struct Assembled {
     files: Files,
     /// Places of each program's instructions.
     places: Vec<Vec<Span>>,
+    /// Places of communicators and tables.
+    declarations: HashMap<Declaration, Span>,
 }
 
 impl Assembled {
@@ -73,6 +76,17 @@ impl Assembled {
     pub fn diagnose(&self, rank: u32, instruction: usize, message: &str) -> Option<Diagnostic> {
         let span = self.place(rank, instruction)?;
         Some(self.files.diagnostic(Finding { rank: Some(rank), ..Finding::new(span, message) }))
+    }
+
+    /// Returns `message` about a declaration, with its source line; `rank` if only that rank has the error.
+    pub fn diagnose_declaration(
+        &self,
+        declaration: Declaration,
+        rank: Option<u32>,
+        message: &str,
+    ) -> Option<Diagnostic> {
+        let span = *self.declarations.get(&declaration)?;
+        Some(self.files.diagnostic(Finding { rank, ..Finding::new(span, message) }))
     }
 
     /// Returns the file and line of an instruction.
@@ -131,7 +145,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     let mut budget = Budget::new(limits);
     let mut assembly = Assembly { ranks, programs: Vec::new() };
     let (mut places, mut buffer_places, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut on_card = Vec::new();
+    let (mut on_card, mut declarations) = (Vec::new(), HashMap::new());
     let mut faults = Faults::default();
     let selected = match options.only {
         Some(rank) => rank..rank + 1,
@@ -165,6 +179,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
             places.push(evaluator.places);
             buffer_places.push(evaluator.buffer_places);
             on_card.push(evaluator.on_card);
+            declarations.extend(evaluator.declarations);
         }
     }
     if !faults.places.is_empty() {
@@ -173,7 +188,8 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
         let errors = files.errors(faults.findings(), limits.errors, |place, unknown| hint(&defined, place, unknown));
         return Err(Errors { is_partial, ..errors });
     }
-    Ok(Parts { assembled: Assembled { assembly, files, places }, statements, used, buffer_places, on_card, taken })
+    let assembled = Assembled { assembly, files, places, declarations };
+    Ok(Parts { assembled, statements, used, buffer_places, on_card, taken })
 }
 
 /// Findings of the evaluated ranks: the first at each place, and on how many ranks it is the same.

@@ -39,6 +39,9 @@ enum Open {
     },
 }
 
+/// Some editors begin a file with it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Words that open, continue or close a block.
 const BLOCKS: [&str; 5] = ["for", "repeat", "if", "else", "end"];
 
@@ -51,6 +54,7 @@ impl<'a> Parser<'a> {
     /// Parses a file within `depth` blocks, those around its includes.
     pub(super) fn file(&mut self, path: &str, text: String, depth: usize) -> Vec<Statement> {
         self.bytes += text.len();
+        let text = text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text);
         let file = self.files.add(path, text);
         self.chain.push(path.to_owned());
         let statements = self.lines(file, depth);
@@ -224,11 +228,12 @@ impl<'a> Parser<'a> {
             return Err(refuse(format!("includes nested too deeply: at most {most} levels (limit include_depth)")));
         }
         if self.files.0.len() >= self.limits.files {
-            return Err(refuse(format!("too many includes: at most {} files", self.limits.files)));
+            return Err(refuse(format!("too many includes: at most {} files (limit files)", self.limits.files)));
         }
         let text = self.sources.read(&path).map_err(|cause| refuse(format!("cannot read {path}: {cause}")))?;
         if text.len() > self.limits.source_bytes.saturating_sub(self.bytes) {
-            return Err(refuse(format!("with {path}, the source is longer than {} B", self.limits.source_bytes)));
+            let most = self.limits.source_bytes;
+            return Err(refuse(format!("with {path}, the source is longer than {most} B (limit source_bytes)")));
         }
         Ok(self.file(&path, text, depth))
     }
@@ -503,7 +508,8 @@ fn part(text: &mut InstructionText, cursor: &mut Cursor<'_>, fallback: Span) -> 
     }
     let Some(field) = FIELDS.iter().find(|field| field.keyword == word) else {
         let flags: Vec<String> = fields::flags(operation).map(|(name, _)| name).collect();
-        let names = FIELDS.iter().map(|field| field.keyword).chain([TAG]).chain(flags.iter().map(String::as_str));
+        let fields = fields::of(operation).map(|field| field.keyword);
+        let names = fields.chain([TAG]).chain(flags.iter().map(String::as_str));
         let mut hint = did_you_mean(word, names);
         if hint.is_empty() {
             hint = format!(" ({})", available(operation));

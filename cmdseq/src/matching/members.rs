@@ -6,7 +6,7 @@ use super::kinds::{is_one_sided, takes_partners};
 use crate::communicator::ContextId;
 use crate::instruction::WORLD;
 use crate::program::{Communicator, ProgramSet};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Declaration, Reason, Refusal};
 use crate::{Capabilities, Context, Instruction, Tables};
 
 /// The communicators of all ranks.
@@ -78,8 +78,12 @@ impl Members {
         let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
         members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
         for Communicator { id, members: nodes } in &set.communicators {
-            let refuse =
-                |cause| Err(Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators));
+            let rank = nodes.iter().find_map(|node| rank_of.get(node));
+            let declaration = rank.map(|rank| Declaration::Communicator { rank: *rank as u32, id: *id });
+            let refuse = |cause| {
+                let refusal = Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators);
+                Err(refusal.in_declaration(declaration))
+            };
             if !is_id(*id, capabilities) {
                 let last = i64::from(capabilities.communicators) - 1;
                 return refuse(format!(
@@ -115,7 +119,9 @@ impl Members {
                     true => format!("communicator {id}: duplicate node {}", nodes[own]),
                     false => format!("communicators {} and {id} need the same table entry", entry.id),
                 };
-                return Err(Refusal::of(rank, cause).because(Reason::Communicators));
+                let declaration = Declaration::Communicator { rank: rank as u32, id };
+                let refusal = Refusal::of(rank, cause).because(Reason::Communicators);
+                return Err(refusal.in_declaration(Some(declaration)));
             }
             self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
         }

@@ -47,8 +47,12 @@ impl LowerBound {
 
 impl Request {
     /// Returns the lower bound of the arrival on cards with `capabilities`; `None` if two ranks need a path, and no cards that may
-    /// relay make one. A request of one rank has a bound of zero.
+    /// relay make one; or if the cards have no such nodes, or no such topology. A request of one rank has a bound of zero.
     pub fn lower_bound(&self, capabilities: &Capabilities) -> Option<LowerBound> {
+        capabilities.topology.check(capabilities.nodes).ok()?;
+        if self.group.iter().any(|node| *node >= capabilities.nodes) {
+            return None;
+        }
         let ranks = self.ranks();
         if ranks < 2 || (self.collective.has_peer() && self.root == self.peer) {
             return Some(LowerBound::default());
@@ -279,4 +283,46 @@ fn past_buffer_ps(capabilities: &Capabilities) -> u64 {
 
 fn cycles_ps(cycles: u32, capabilities: &Capabilities) -> u64 {
     (u64::from(cycles) * 1_000_000_000).checked_div(capabilities.clock_khz.into()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::verify::sample::card;
+    use crate::{Combine, Element, Reduction};
+
+    /// Capabilities may be made by hand.
+    #[test]
+    fn cards_that_no_fabric_has_are_refused_and_have_no_bound() {
+        let shape = |text: &str| Topology::Switched(text.parse().unwrap());
+        let of = |topology, nodes| Capabilities { topology, nodes, ..card(4) };
+        let impossible = [
+            of(Topology::Dragonfly { groups: 9 }, 4),
+            of(Topology::Dragonfly { groups: 3 }, 4),
+            of(Topology::Torus { rows: 7 }, 4),
+            of(Topology::Torus { rows: 0 }, 4),
+            of(shape("2x2x2"), 4),
+            of(shape("fat:32"), 4),
+            of(Topology::FullyConnected, 0),
+            of(Topology::FullyConnected, 1),
+            of(Topology::Dragonfly { groups: 2 }, u32::MAX),
+            of(Topology::Dragonfly { groups: 5 }, u32::MAX),
+            of(Topology::Torus { rows: 1 }, u32::MAX),
+            of(Topology::FullyConnected, u32::MAX),
+        ];
+        for (capabilities, collective) in
+            impossible.iter().flat_map(|one| Collective::ALL.iter().map(move |of| (one, of)))
+        {
+            for group in [vec![0, 1, 2, 3], vec![0, 2]] {
+                let mut request = Request::new(*collective, group, 64);
+                request.peer = 1;
+                request.combine = collective.reduces().then_some(Combine::new(Reduction::Sum, Element::U32));
+                request.counts = vec![1; request.counts_needed() as usize];
+                let what = format!("{request:?} on {:?} of {} cards", capabilities.topology, capabilities.nodes);
+                assert!(plan(&request, capabilities).is_err(), "{what}");
+                assert_eq!(request.lower_bound(capabilities), None, "{what}");
+            }
+        }
+    }
 }

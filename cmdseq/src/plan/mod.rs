@@ -180,6 +180,7 @@ fn check(request: &Request, capabilities: &Capabilities) -> Result<(), Refusal> 
     if request.group.len() > usize::from(u16::MAX) {
         return refuse(format!("group of {} ranks: at most {} are supported", request.ranks(), u16::MAX));
     }
+    capabilities.topology.check(capabilities.nodes).or_else(|error| refuse(error.to_string()))?;
     let mut rank_of = HashMap::new();
     for (rank, node) in request.group.iter().enumerate() {
         if *node >= capabilities.nodes {

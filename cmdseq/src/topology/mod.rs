@@ -6,6 +6,20 @@ mod shape;
 pub use hop::Hop;
 pub use shape::{End, Shape, ShapeError};
 
+/// Largest number of cards of a fabric: instructions name a node with 16 bits.
+const NODES_MAX: u32 = 1 << 16;
+
+/// Error of a topology: no fabric of so many cards has these links.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid fabric of {nodes} cards: {topology:?} (expected 1 to {NODES_MAX} cards, in rows or groups of equal size, or as many \
+     as the shape has)"
+)]
+pub struct TopologyError {
+    topology: Topology,
+    nodes: u32,
+}
+
 /// The links of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topology {
@@ -41,8 +55,23 @@ impl Topology {
         }
     }
 
+    /// Checks that a fabric of `nodes` cards can have these links.
+    ///
+    /// # Errors
+    /// [`TopologyError`] if `nodes` is not 1 to 65536, if rows or groups are of unequal size, or if a network of switches
+    /// has another number of processors.
+    pub fn check(self, nodes: u32) -> Result<(), TopologyError> {
+        let is_whole = match self {
+            Topology::FullyConnected => true,
+            Topology::Dragonfly { groups: rows } | Topology::Torus { rows } => rows != 0 && nodes.is_multiple_of(rows),
+            Topology::Switched(shape) => shape.check().is_ok() && shape.processors() == nodes,
+        };
+        let is_valid = is_whole && (1..=NODES_MAX).contains(&nodes);
+        is_valid.then_some(()).ok_or(TopologyError { topology: self, nodes })
+    }
+
     /// Returns the row and the column of `node` in a fabric of `nodes` cards. Between two cards of one row, or of one column, no
-    /// card of another row or column is needed. `None` if the fabric has no such node.
+    /// card of another row or column is needed. `None` if the fabric has no such node, or rows of unequal size.
     pub fn place(self, node: u32, nodes: u32) -> Option<(u32, u32)> {
         let columns = self.columns(nodes);
         (node < nodes && columns != 0).then(|| (node / columns, node % columns))
@@ -59,9 +88,10 @@ impl Topology {
         }
     }
 
-    /// Cards of a row.
+    /// Cards of a row; 0 if the rows are of unequal size.
     const fn columns(self, nodes: u32) -> u32 {
-        nodes / self.rows()
+        let rows = self.rows();
+        if nodes.is_multiple_of(rows) { nodes / rows } else { 0 }
     }
 
     /// Whether a link leads from node `a` to node `b` in a fabric of `nodes` cards.
@@ -128,7 +158,7 @@ impl Topology {
     pub fn link(self, hop: Hop, nodes: u32) -> usize {
         match self {
             Topology::Switched(shape) => shape.link(hop) as usize,
-            _ => (hop.node * self.ports(nodes) + hop.port) as usize,
+            _ => hop.node as usize * self.ports(nodes) as usize + hop.port as usize,
         }
     }
 
@@ -141,6 +171,7 @@ impl Topology {
     pub fn hops(self, a: u32, b: u32, nodes: u32) -> u32 {
         match self {
             Topology::FullyConnected | Topology::Dragonfly { .. } => u32::from(self.linked(a, b, nodes)),
+            Topology::Torus { rows: 0 } => 0,
             Topology::Torus { rows } => {
                 let (Some(from), Some(to)) = (self.place(a, nodes), self.place(b, nodes)) else { return 0 };
                 let distance = |from: u32, to: u32, length: u32| from.abs_diff(to).min(length - from.abs_diff(to));
@@ -166,7 +197,7 @@ impl Topology {
     fn way_on_grid(self, a: u32, b: u32, nodes: u32) -> impl Iterator<Item = Hop> {
         let columns = self.columns(nodes);
         let rows = match self {
-            Topology::Torus { rows } if a.max(b) < nodes => rows,
+            Topology::Torus { rows } if a.max(b) < nodes && columns != 0 => rows,
             _ => 0,
         };
         let (mut node, mut left) = (a, if rows == 0 { 0 } else { self.hops(a, b, nodes) });
@@ -193,10 +224,10 @@ impl Topology {
     }
 
     /// Returns the number of cards of a Dragonfly of g groups whose cards have k links: g(k - g + 2), with k - g + 2 in each group.
-    /// `None` with too few links.
+    /// `None` with too few links, or with more cards than 32 bits count.
     pub fn dragonfly_nodes(groups: u32, ports: u32) -> Option<u32> {
-        let size = (ports + 2).checked_sub(groups).filter(|size| *size > 0)?;
-        (groups > 0).then(|| groups.checked_mul(size)).flatten()
+        let size = (u64::from(ports) + 2).checked_sub(groups.into())?;
+        u32::try_from(u64::from(groups) * size).ok().filter(|nodes| *nodes > 0)
     }
 }
 
@@ -211,8 +242,8 @@ const fn ring_ports(length: u32) -> u32 {
 
 /// Whether the way in a ring of `length` from place `from` to place `to` goes to higher places.
 fn goes_up(from: u32, to: u32, length: u32) -> bool {
-    let up = (to + length).wrapping_sub(from) % length.max(1);
-    match (2 * up).cmp(&length) {
+    let up = to.checked_sub(from).unwrap_or_else(|| length - (from - to));
+    match up.cmp(&(length - up)) {
         std::cmp::Ordering::Less => true,
         std::cmp::Ordering::Equal => length == 2 || from.is_multiple_of(2),
         std::cmp::Ordering::Greater => false,
@@ -223,7 +254,7 @@ fn goes_up(from: u32, to: u32, length: u32) -> bool {
 fn around(place: u32, length: u32, is_up: bool) -> u32 {
     match is_up {
         true => (place + 1) % length,
-        false => (place + length - 1) % length,
+        false => place.checked_sub(1).unwrap_or(length - 1),
     }
 }
 
@@ -302,5 +333,27 @@ mod tests {
         assert!(!topology.reaches(0, 8, 8) && !topology.linked(0, 0, 8));
         assert_eq!(Topology::FullyConnected.way(0, 1, 2).count(), 0);
         assert_eq!(Topology::Torus { rows: 0 }.way(0, 1, 8).count(), 0);
+    }
+
+    #[test]
+    fn no_question_about_any_grid_panics() {
+        let odd = [0, 1, 2, 3, 4, 7, 9, 1 << 31, u32::MAX - 1, u32::MAX];
+        for (rows, nodes) in odd.into_iter().flat_map(|rows| odd.map(|nodes| (rows, nodes))) {
+            for topology in [Topology::Torus { rows }, Topology::Dragonfly { groups: rows }] {
+                let is_grid = (1..=NODES_MAX).contains(&nodes) && rows != 0 && nodes % rows == 0;
+                assert_eq!(topology.check(nodes).is_ok(), is_grid, "{topology:?}, {nodes} nodes");
+                let _ = (topology.ports(nodes), topology.links(nodes));
+                for (a, b) in odd.into_iter().flat_map(|a| odd.map(|b| (a, b))) {
+                    let (hops, way) = (topology.hops(a, b, nodes), topology.way(a, b, nodes));
+                    let first: Vec<Hop> = way.take(5).collect();
+                    assert!(!topology.has_routers() || first.len() as u32 == hops.min(5));
+                    let _ = first.iter().map(|hop| topology.link(*hop, nodes)).max();
+                    let _ = (topology.linked(a, b, nodes), topology.reaches(a, b, nodes), topology.place(a, nodes));
+                }
+            }
+            let expected = u128::from(rows) * (u128::from(nodes) + 2).saturating_sub(rows.into());
+            let expected = u32::try_from(expected).ok().filter(|cards| *cards > 0);
+            assert_eq!(Topology::dragonfly_nodes(rows, nodes), expected);
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::Capabilities;
 use crate::matching::{Job, Matching, Members};
 use crate::program::{Program, ProgramSet};
 use crate::ranges::Spans;
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Declaration, Reason, Refusal};
 
 use instruction::Instructions;
 use races::Races;
@@ -115,9 +115,10 @@ fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
 
 fn check_tables(rank: usize, program: &Program, capabilities: &Capabilities) -> Result<(), Refusal> {
     for (slot, table) in &program.tables {
-        table
-            .check(*slot, capabilities)
-            .map_err(|error| Refusal::of(rank, error.to_string()).because(Reason::Stored))?;
+        let declaration = Declaration::Table { rank: rank as u32, slot: *slot };
+        table.check(*slot, capabilities).map_err(|error| {
+            Refusal::of(rank, error.to_string()).because(Reason::Stored).in_declaration(Some(declaration))
+        })?;
     }
     Ok(())
 }

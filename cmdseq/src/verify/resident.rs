@@ -9,7 +9,7 @@ use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
 use crate::matching::{Job, Members, is_one_sided};
 use crate::program::{Program, ProgramSet};
-use crate::refusal::{Fault, Reason, Refusal};
+use crate::refusal::{Declaration, Fault, Reason, Refusal};
 use crate::{Capabilities, Flags, Instruction, Operation};
 
 /// A program in a slot of a card.
@@ -252,13 +252,15 @@ impl Expanded {
 
 /// Refuses programs that need tables, or are too long to be stored. An empty program is not stored.
 pub(crate) fn check_storable(programs: &[Program], capabilities: &Capabilities) -> Result<(), Refusal> {
-    let refuse = |rank, cause: String| Err(Refusal::of(rank, cause).because(Reason::Stored));
+    let refuse = |rank, cause: String| Refusal::of(rank, cause).because(Reason::Stored);
     for (rank, program) in programs.iter().enumerate() {
-        if !program.tables.is_empty() {
-            return refuse(rank, "needs tables, which no resident program has: other programs overwrite them".into());
+        if let Some(slot) = program.tables.keys().next() {
+            let declaration = Declaration::Table { rank: rank as u32, slot: *slot };
+            let cause = "needs tables, which no resident program has: other programs overwrite them";
+            return Err(refuse(rank, cause.into()).in_declaration(Some(declaration)));
         }
         if let Err(cause) = check_length(program.instructions.len(), capabilities) {
-            return refuse(rank, cause);
+            return Err(refuse(rank, cause));
         }
     }
     Ok(())

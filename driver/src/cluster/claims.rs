@@ -52,7 +52,8 @@ impl Cluster {
             None => Ok(()),
             Some((node, Claim { why, .. })) => {
                 let cause = format!("a launch in flight needs node {node} for itself until it is finished: its {why}");
-                Err(Error::Refused(Refusal { rank: None, instruction: None, reason: Reason::Race, cause }))
+                let (rank, instruction, declaration) = (None, None, None);
+                Err(Error::Refused(Refusal { rank, instruction, declaration, reason: Reason::Race, cause }))
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use cmdseq::instruction::WORLD;
 
+use crate::card::Card;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::trace::recording::Recording;
@@ -38,17 +39,19 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if a card has instructions in flight.
+    /// [`Error::BadArgument`] if a card has instructions in flight, or if this machine has no memory for the records.
     pub fn start_trace(&mut self, began: Moment, records: usize) -> Result<()> {
         if let Some(busy) = self.cards.iter().find(|card| card.queue().in_flight() > 0) {
             let value = format!("{} of {}", busy.queue().in_flight(), busy.name());
             return Err(Error::argument("instructions in flight", value, "none when a trace begins"));
         }
         let spans = Spans::new(began);
-        for card in &mut self.cards {
-            let queue = card.queue_mut();
-            let recording = Recording::new(spans.began, queue.depth(), records);
-            queue.ledger.record(recording);
+        let no_memory =
+            |error| Error::argument("number of records", records, format!("fewer, for lack of memory: {error}"));
+        let recording = |card: &Card| Recording::new(spans.began, card.queue().depth(), records).map_err(no_memory);
+        let recordings = self.cards.iter().map(recording).collect::<Result<Vec<_>>>()?;
+        for (card, recording) in self.cards.iter_mut().zip(recordings) {
+            card.queue_mut().ledger.record(recording);
         }
         self.spans = Some(Box::new(spans));
         Ok(())
@@ -93,5 +96,25 @@ impl Cluster {
         }
         let (spans, dropped_spans) = spans.into_spans();
         Some(Trace { began, spans, dropped_spans, cards })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpga_fake::Fake;
+
+    #[test]
+    fn records_that_no_memory_holds_are_refused_and_the_trace_goes_on() {
+        let fakes = [0, 1].map(|node| Fake::node(node, 2, 64));
+        let mut cluster = Cluster::open(fakes.iter().map(Fake::function).collect()).unwrap();
+        cluster.start_trace(Moment::now(), 1).unwrap();
+        cluster.end_span("before", Moment::now());
+        for records in [usize::MAX, 1 << 60] {
+            let error = cluster.start_trace(Moment::now(), records).unwrap_err();
+            assert!(matches!(error, Error::BadArgument { what: "number of records", .. }), "{error}");
+        }
+        let trace = cluster.take_trace().unwrap();
+        assert_eq!((trace.cards.len(), trace.spans[0].name), (2, "before"));
     }
 }

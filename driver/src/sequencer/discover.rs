@@ -276,24 +276,15 @@ fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
         "fully connected (1), Dragonfly (2), torus (3), torus of three dimensions (4), or leaf and spine switches (5)";
     let value = check.value("TOPOLOGY", registers::TOPOLOGY, expected, |value| matches!(value & 0xff, 1..=5))?;
     let rows = value >> 16;
-    let switched = match value & 0xff {
-        4 => Some(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }),
-        5 => Some(Shape::Fat { processors: nodes, radix: rows }),
-        _ => None,
+    let switches = "a torus of as many cards as NODES, or switches of 8, 16 or 28 ports";
+    let (topology, expected) = match value & 0xff {
+        1 => (Topology::FullyConnected, "1 to 65536 NODES"),
+        2 => (Topology::Dragonfly { groups: rows }, "a Dragonfly whose groups divide NODES"),
+        3 => (Topology::Torus { rows }, "a torus whose rows divide NODES"),
+        4 => (Topology::Switched(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }), switches),
+        _ => (Topology::Switched(Shape::Fat { processors: nodes, radix: rows }), switches),
     };
-    if let Some(shape) = switched {
-        let is_right = shape.check().is_ok() && shape.processors() == nodes;
-        let expected = "a torus of as many cards as NODES, or switches of 8, 16 or 28 ports";
-        return if is_right { Ok(Topology::Switched(shape)) } else { Err(check.bad("TOPOLOGY", value, expected)) };
-    }
-    let is_grid = rows != 0 && nodes % rows == 0;
-    match value & 0xff {
-        1 => Ok(Topology::FullyConnected),
-        2 if is_grid => Ok(Topology::Dragonfly { groups: rows }),
-        2 => Err(check.bad("TOPOLOGY", value, "a Dragonfly whose groups divide NODES")),
-        _ if is_grid => Ok(Topology::Torus { rows }),
-        _ => Err(check.bad("TOPOLOGY", value, "a torus whose rows divide NODES")),
-    }
+    topology.check(nodes).map(|()| topology).map_err(|_| check.bad("TOPOLOGY", value, expected))
 }
 
 fn mebibytes(value: u32) -> u64 {

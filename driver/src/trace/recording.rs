@@ -1,6 +1,6 @@
 //! The records of one queue. On the path of an instruction nothing is allocated, and no lock is taken.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
@@ -62,15 +62,18 @@ pub(crate) struct Recording {
 
 impl Recording {
     /// Records the latest `limit` instructions, and as many doorbells, of a ring of `depth` entries.
-    pub(crate) fn new(began: Instant, depth: u32, limit: usize) -> Self {
+    ///
+    /// # Errors
+    /// If this machine has no memory for the records.
+    pub(crate) fn new(began: Instant, depth: u32, limit: usize) -> Result<Self, TryReserveError> {
         let nothing = InFlightRecord { instruction: Instruction::nop(), rung_ns: 0 };
-        Recording {
+        Ok(Recording {
             began,
             pending: vec![nothing; depth as usize].into(),
             ringing_ns: 0,
-            instructions: Ring::new(limit),
-            doorbells: Ring::new(limit),
-        }
+            instructions: Ring::new(limit)?,
+            doorbells: Ring::new(limit)?,
+        })
     }
 
     fn now(&self) -> u64 {
@@ -142,8 +145,10 @@ struct Ring<R> {
 }
 
 impl<R> Ring<R> {
-    fn new(limit: usize) -> Self {
-        Ring { records: VecDeque::with_capacity(limit), limit, dropped: 0 }
+    fn new(limit: usize) -> Result<Self, TryReserveError> {
+        let mut records = VecDeque::new();
+        records.try_reserve_exact(limit)?;
+        Ok(Ring { records, limit, dropped: 0 })
     }
 
     fn push(&mut self, record: R) {
@@ -163,12 +168,12 @@ mod tests {
 
     #[test]
     fn a_full_ring_drops_the_oldest_and_allocates_nothing() {
-        let mut ring = Ring::new(3);
+        let mut ring = Ring::new(3).unwrap();
         let capacity = ring.records.capacity();
         (0..8).for_each(|one| ring.push(one));
         assert_eq!((Vec::from(ring.records.clone()), ring.dropped), (vec![5, 6, 7], 5));
         assert_eq!(ring.records.capacity(), capacity);
-        let mut none = Ring::new(0);
+        let mut none = Ring::new(0).unwrap();
         none.push(1);
         assert_eq!((none.records.len(), none.dropped), (0, 1));
     }

@@ -22,6 +22,12 @@ const WORD: u64 = 32;
 /// Error of an access to card memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
+    /// The fabric has no such card.
+    #[error("the fabric has no node {node}")]
+    NoCard {
+        /// The node.
+        node: u32,
+    },
     /// The range is outside card memory.
     #[error("range outside card memory: {bytes} bytes at {address:#x}")]
     OutOfRange {
@@ -51,7 +57,9 @@ pub enum MemoryError {
 impl From<MemoryError> for Status {
     fn from(error: MemoryError) -> Self {
         match error {
-            MemoryError::OutOfRange { .. } | MemoryError::Exhausted { .. } => Status::OutOfRange,
+            MemoryError::NoCard { .. } | MemoryError::OutOfRange { .. } | MemoryError::Exhausted { .. } => {
+                Status::OutOfRange
+            }
             MemoryError::Uncorrectable { .. } => Status::MemoryError,
         }
     }

@@ -51,6 +51,7 @@ use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::user_logic::UserLogic;
 use crate::card::windows::Windows;
+use crate::fault::Fault;
 use crate::net::link::Link;
 use crate::proto::optweb::one_sided::Served;
 use crate::proto::optweb::signal::SIGNALS;
@@ -101,6 +102,8 @@ pub(crate) struct Card {
     pub(crate) is_frozen: bool,
     /// The card no longer answers (a planted fault).
     pub(crate) is_gone: bool,
+    /// Planted faults that strike again after a reset; `None` from the first doorbell on.
+    pub(crate) until_doorbell: Option<Vec<Fault>>,
 }
 
 impl Card {

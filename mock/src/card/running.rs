@@ -74,7 +74,7 @@ pub(crate) enum Work {
 /// Converts an error of card memory to the refusal of the instruction.
 pub(crate) fn memory_refusal(error: MemoryError) -> Refusal {
     match error {
-        MemoryError::OutOfRange { .. } => (error.into(), 0),
+        MemoryError::NoCard { .. } | MemoryError::OutOfRange { .. } => (error.into(), 0),
         MemoryError::Exhausted { .. } => (error.into(), OUT_OF_MEMORY),
         MemoryError::Uncorrectable { node, .. } => (error.into(), node as u16),
     }

@@ -79,17 +79,23 @@ impl Fabric {
     /// Reads the memory of the card at `node`, past all that a host has.
     ///
     /// # Errors
-    /// [`MemoryError`] if the range is outside of it, or cannot be read.
+    /// [`MemoryError`] if the fabric has no such node, or if the range is outside of its memory or has an error.
     pub fn read_memory(&self, node: u32, address: u64, bytes: u64) -> Result<Vec<u8>, MemoryError> {
+        self.check_node(node)?;
         self.memory(node, bytes, |memory| memory.read(address, bytes))
     }
 
     /// Writes the memory of the card at `node`, past all that a host has.
     ///
     /// # Errors
-    /// [`MemoryError`] if the range is outside of it, or no memory is left for it.
+    /// [`MemoryError`] if the fabric has no such node, or if the range is outside of its memory or no memory is left for it.
     pub fn write_memory(&self, node: u32, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        self.check_node(node)?;
         self.memory(node, data.len() as u64, |memory| memory.write(address, data))
+    }
+
+    fn check_node(&self, node: u32) -> Result<(), MemoryError> {
+        self.endpoints.get(node as usize).map(drop).ok_or(MemoryError::NoCard { node })
     }
 
     /// Sends an interrupt of the card at `node`, whose shell it comes from.
@@ -122,7 +128,8 @@ impl Fabric {
     }
 
     /// Plants a fault. A fault of an unknown card or link is ignored. A transfer is
-    /// interrupted once: of several faults that wait for it, the first one planted strikes.
+    /// interrupted once: of several faults that wait for it, the first one planted strikes. A fault that strikes a card at once,
+    /// before the card's first doorbell, strikes again after each reset until then: a host that opens the card resets it.
     pub fn plant(&self, fault: Fault) {
         self.shared.access(|core| core.plant(fault));
     }

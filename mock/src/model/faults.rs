@@ -13,7 +13,12 @@ use crate::world::Core;
 impl Core {
     pub(crate) fn plant(&mut self, fault: Fault) {
         match fault.when() {
-            When::Now | When::After(0) => self.strike(fault),
+            When::Now | When::After(0) => {
+                if let Some(card) = fault.undone_by_reset().and_then(|node| self.cards.get_mut(node as usize)) {
+                    card.until_doorbell.iter_mut().for_each(|faults| faults.push(fault));
+                }
+                self.strike(fault);
+            }
             When::After(ps) => self.env.schedule_in(ps, Event::Strike(fault)),
             When::Moved(_) => self.env.watches.push(fault),
         }

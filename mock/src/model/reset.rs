@@ -16,6 +16,9 @@ impl Core {
         let contents = self.cards[index].reset(self.env.profile.receive_buffer_bytes, &self.env.world);
         self.env.discarded.push(Box::new(contents));
         self.on(index).join_switches();
+        for fault in self.cards[index].until_doorbell.clone().unwrap_or_default() {
+            self.strike(fault);
+        }
         if self.env.profile.hardware.reset_ms > 0 {
             self.cards[index].readiness = Readiness::Resetting;
             self.schedule_half_reset(index);
@@ -77,9 +80,10 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use fpga_regs::bits::Status;
-    use fpga_regs::sequencer;
+    use fpga_regs::sequencer::{self, queue};
 
     use super::*;
+    use crate::fault::{Fault, When};
     use crate::profile::{Hardware, Profile};
 
     fn core(reset_ms: u32) -> Core {
@@ -127,5 +131,31 @@ mod tests {
         let mut core = core(0);
         core.reset(0);
         assert_eq!((core.cards[0].readiness, core.env.now), (Readiness::Ready, 0));
+    }
+
+    /// A host that opens a card resets it first.
+    #[test]
+    fn a_fault_before_the_first_doorbell_outlasts_resets_until_then() {
+        for reset_ms in [0, 2] {
+            let mut core = core(reset_ms);
+            core.plant(Fault::Freeze { node: 1, when: When::After(0) });
+            core.plant(Fault::FlipBits { node: 1, address: 64, bits: 2 });
+            for opened in 0..2 {
+                core.reset(1);
+                core.run();
+                assert!(
+                    core.cards[1].is_frozen && core.cards[1].readiness == Readiness::Ready,
+                    "{opened}, {reset_ms} ms"
+                );
+                assert!(core.cards[1].memory.read(64, 1).is_err());
+            }
+            let at = |register| sequencer::QUEUES_OFFSET + register;
+            core.write_register(1, at(queue::DEPTH), 16);
+            core.write_register(1, at(queue::ENABLE), 1);
+            core.write_register(1, at(queue::SUBMISSION_TAIL), 1);
+            core.reset(1);
+            core.run();
+            assert!(!core.cards[1].is_frozen && core.cards[1].memory.read(64, 1).is_ok(), "{reset_ms} ms");
+        }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod bluelink;
 pub(crate) mod circus;
 mod component;
 mod hardware;
+mod limits;
 pub(crate) mod mpi_fpga;
 pub(crate) mod novog;
 mod optweb;
@@ -15,8 +16,8 @@ mod torus;
 pub(crate) mod version;
 pub(crate) mod wormhole;
 
-use cmdseq::Topology;
 use cmdseq::switch::ShapeError;
+use cmdseq::{Topology, TopologyError};
 
 pub use component::{Basis, Component};
 pub use hardware::Hardware;
@@ -107,6 +108,21 @@ pub enum ProfileError {
         windows: u32,
         /// Largest number of windows.
         most: u32,
+    },
+    /// No fabric of so many cards has these links.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A number is out of its range.
+    #[error("invalid {what}: {value} (expected {least} to {most})")]
+    Number {
+        /// Which number, with its unit.
+        what: &'static str,
+        /// Requested value.
+        value: u64,
+        /// Least value.
+        least: u64,
+        /// Largest value.
+        most: u64,
     },
     /// A switch of [`Hardware`] is out of its range.
     #[error("{what} out of range (at most {most})")]
@@ -229,12 +245,13 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Checks that the fabric can be built: enough cards and lanes, and no more than the links reach.
+    /// Checks that the fabric can be built: every number is in its range, and the links reach all cards.
     ///
     /// # Errors
     /// [`ProfileError`] with the limit.
     pub fn check(&self) -> Result<(), ProfileError> {
         self.hardware.check().map_err(|(what, most)| ProfileError::Hardware { what, most })?;
+        self.check_numbers()?;
         if self.windows > WINDOWS_MAX {
             return Err(ProfileError::Windows { windows: self.windows, most: WINDOWS_MAX });
         }
@@ -253,6 +270,12 @@ impl Profile {
             let (current, lanes) = (version::CURRENT, version::LANES);
             return Err(ProfileError::Version { minor: self.version, oldest, current, lanes });
         }
+        self.check_topology()?;
+        Ok(self.topology.check(self.nodes)?)
+    }
+
+    /// Checks that there are as many cards as the links of a card can reach.
+    fn check_topology(&self) -> Result<(), ProfileError> {
         match self.topology {
             Topology::FullyConnected if !(2..=PORTS_MAX).contains(&self.nodes) => {
                 Err(ProfileError::Nodes { nodes: self.nodes, most: PORTS_MAX })

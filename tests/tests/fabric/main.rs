@@ -12,6 +12,7 @@ mod flapping_links;
 mod foreign_device;
 mod generated_channels;
 mod intx;
+mod odd_profiles;
 mod pipe;
 mod served_fabric;
 mod slow_accesses;

@@ -31,7 +31,6 @@ pub struct Cards {
     in_flight: Option<CollectiveId>,
     /// When the cards' health was read last, or the launch in flight began.
     checked: Instant,
-    next: u64,
     event: Option<Event>,
 }
 
@@ -105,15 +104,7 @@ impl Cards {
         let mut selection = Selector::parse(selector)?.open_cards(Duration::MAX)?;
         let kind = selection.kind.name();
         let cluster = Cluster::open(selection.take_cards())?;
-        Ok(Cards {
-            cluster,
-            kind,
-            collectives: HashMap::new(),
-            in_flight: None,
-            checked: Instant::now(),
-            next: 1,
-            event: None,
-        })
+        Ok(Cards { cluster, kind, collectives: HashMap::new(), in_flight: None, checked: Instant::now(), event: None })
     }
 
     /// Number of cards.
@@ -172,7 +163,7 @@ impl Cards {
         let index = self.index(card)?;
         let written = self.cluster.card_mut(index).write_memory(address, data);
         self.note_taken();
-        self.with_rank(written)
+        self.settle(written)
     }
 
     /// Reads the memory of card `card` at `address`.
@@ -183,7 +174,7 @@ impl Cards {
         let index = self.index(card)?;
         let read = self.cluster.card_mut(index).read_memory(address, data);
         self.note_taken();
-        self.with_rank(read)
+        self.settle(read)
     }
 
     /// Plans a collective on all the cards, and stores its programs there.
@@ -194,9 +185,8 @@ impl Cards {
         let request = request.on(self.cluster.nodes())?;
         let plan = plan::plan(&request, self.cluster.capabilities())?;
         let prepared = self.cluster.prepare(&Schedule::of(&plan));
-        let prepared = self.with_rank(prepared)?;
-        let id = CollectiveId(self.next);
-        self.next += 1;
+        let prepared = self.settle(prepared)?;
+        let id = CollectiveId::next();
         self.collectives.insert(id.0, Planned { plan, prepared, spent_inputs: Vec::new(), times: None });
         Ok(id)
     }
@@ -239,7 +229,7 @@ impl Cards {
         if written.is_ok() {
             planned.note_input(rank, data.len() as u64);
         }
-        self.with_rank(written)
+        self.settle(written)
     }
 
     /// Reads bytes `offset` and on of a rank's output.
@@ -251,7 +241,7 @@ impl Cards {
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let read = self.cluster.read_output(&planned.plan.set, rank, offset, data);
-        self.with_rank(read)
+        self.settle(read)
     }
 
     /// Launches a collective: one doorbell a card. Returns at once.
@@ -274,7 +264,7 @@ impl Cards {
         if launched.is_ok() {
             planned.spend_inputs();
         }
-        self.with_rank(launched)?;
+        self.settle(launched)?;
         self.in_flight = Some(id);
         self.checked = Instant::now();
         Ok(())
@@ -428,7 +418,7 @@ impl Cards {
         for index in 0..self.cluster.cards().len() {
             let queue = self.cluster.card_mut(index).queue_mut();
             let armed = queue.wait_progress(Duration::ZERO).and_then(|_| queue.arm());
-            self.with_rank(armed)?;
+            self.settle(armed)?;
         }
         Ok(())
     }
@@ -440,9 +430,37 @@ impl Cards {
         }
     }
 
-    /// Adds the rank to the error of a card that is gone.
-    pub(crate) fn with_rank<T>(&self, outcome: fpga_driver::Result<T>) -> Result<T> {
+    /// Adds the rank to the error of a card.
+    fn with_rank<T>(&self, outcome: fpga_driver::Result<T>) -> Result<T> {
         outcome.map_err(|error| Error::of(error, self.cluster.cards()))
+    }
+
+    /// As [`with_rank`](Self::with_rank). If the error is about a card that takes nothing more before an abort, aborts that card,
+    /// unless a launch is in flight: the end of that launch aborts all cards.
+    pub(crate) fn settle<T>(&mut self, outcome: fpga_driver::Result<T>) -> Result<T> {
+        if let Err(error) = &outcome
+            && self.in_flight.is_none()
+        {
+            self.recover(error);
+        }
+        self.with_rank(outcome)
+    }
+
+    /// Aborts the card that `error` is about, if it has halted or its queue is poisoned.
+    fn recover(&mut self, error: &fpga_driver::Error) {
+        use fpga_driver::Error::{BadCompletion, Failed, Halted, Timeout};
+        let cards = self.cluster.cards();
+        let Some(index) = cards.iter().position(|card| error.is_about(card.name(), card.node())) else { return };
+        let needs_abort = match error {
+            Halted { .. } | BadCompletion { .. } => true,
+            // The card may have halted since.
+            Failed { .. } | Timeout { .. } => cards[index].sequencer_state().is_ok_and(|state| state.is_halted()),
+            _ => false,
+        };
+        if needs_abort {
+            // A card that does not stop fails the next call.
+            drop(self.cluster.card_mut(index).abort());
+        }
     }
 
     fn test_once(&mut self, id: CollectiveId) -> Result<Option<Times>> {
@@ -490,7 +508,7 @@ impl Cards {
 }
 
 fn released() -> Error {
-    Error::usage("this collective was released")
+    Error::usage("this collective was released, or is of other cards")
 }
 
 fn in_flight(is_same: bool) -> Error {

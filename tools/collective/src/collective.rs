@@ -1,5 +1,7 @@
 //! What is asked of a collective, and what became of it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use cmdseq::plan::{self, Collective, Plan};
 use cmdseq::{Combine, Element};
 use fpga_driver::Prepared;
@@ -78,9 +80,16 @@ fn parse<T: std::str::FromStr<Err: std::error::Error>>(name: &str) -> Result<T> 
     name.parse().map_err(|error: T::Err| Error::usage(error.to_string()))
 }
 
-/// Names a planned collective of one [`Cards`](crate::Cards). Never given twice.
+/// Names a planned collective of one [`Cards`](crate::Cards). A process gives each id once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CollectiveId(pub(crate) u64);
+
+impl CollectiveId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        CollectiveId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// What was planned.
 #[derive(Debug, Clone, Copy, PartialEq)]

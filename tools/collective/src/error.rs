@@ -77,16 +77,11 @@ impl Error {
         chained
     }
 
-    /// Notes the rank of a card that is gone, of which the driver gives the name. All cards run all collectives, so ranks are
-    /// indices.
+    /// Converts `error`, and adds the rank of the card that the error is about. All cards run all collectives, so ranks are indices.
     pub(crate) fn of(error: fpga_driver::Error, cards: &[Card]) -> Self {
-        let rank = match &error {
-            fpga_driver::Error::Removed { name, .. } => cards.iter().position(|card| card.name() == name),
-            _ => None,
-        };
+        let rank = cards.iter().position(|card| error.is_about(card.name(), card.node()));
         let converted = Error::from(error);
-        let rank = rank.map(|rank| rank as u32).or(converted.rank);
-        Error { rank, ..converted }
+        Error { rank: converted.rank.or(rank.map(|rank| rank as u32)), ..converted }
     }
 
     fn at(mut self, rank: Option<u32>, instruction: Option<usize>) -> Self {

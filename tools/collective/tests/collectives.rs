@@ -35,7 +35,7 @@ fn bytes_of(value: impl Fn(u32) -> u32, bytes: u64) -> Vec<u8> {
 /// Runs an allreduce, waits with `wait`, and checks all outputs.
 fn allreduce(
     cards: &mut Cards,
-    wait: impl Fn(&mut Cards, fpga_collective::CollectiveId) -> Times,
+    wait: impl Fn(&mut Cards, fpga_collective::CollectiveId) -> Result<Times, Error>,
 ) -> Result<(), Error> {
     let collective = cards.plan(&ALLREDUCE)?;
     let ranks = cards.count();
@@ -47,7 +47,7 @@ fn allreduce(
     let expected = bytes_of(sum, ALLREDUCE.bytes);
     for _ in 0..3 {
         cards.launch(collective)?;
-        let times = wait(cards, collective);
+        let times = wait(cards, collective)?;
         assert!(times.t1_us > 0.0 && times.t2_us >= times.t1_us, "{times:?}");
         assert_eq!(cards.times(collective)?, Some(times));
         for rank in 0..ranks {
@@ -63,7 +63,7 @@ fn allreduce(
 fn a_wait_ends_when_all_ranks_are_done() {
     for selector in ["mock:optweb:4", "mock:circus:2x4", "mock:bluelink:2x4"] {
         let mut cards = Cards::open(selector).unwrap();
-        allreduce(&mut cards, |cards, collective| cards.wait(collective, PATIENCE).unwrap())
+        allreduce(&mut cards, |cards, collective| cards.wait(collective, PATIENCE))
             .unwrap_or_else(|error| panic!("{selector}: {error}"));
     }
 }
@@ -74,8 +74,8 @@ fn a_test_never_waits() {
     let wait = |cards: &mut Cards, collective| {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(times) = cards.test(collective).unwrap() {
-                return times;
+            if let Some(times) = cards.test(collective)? {
+                return Ok(times);
             }
             assert!(Instant::now() < until, "not done");
         }
@@ -84,11 +84,11 @@ fn a_test_never_waits() {
 }
 
 /// Sleeps on the descriptor alone: no sleep ends by its time limit.
-fn by_descriptor(cards: &mut Cards, collective: fpga_collective::CollectiveId) -> Times {
-    let event: OwnedFd = cards.event().unwrap().try_clone_to_owned().unwrap();
+fn by_descriptor(cards: &mut Cards, collective: fpga_collective::CollectiveId) -> Result<Times, Error> {
+    let event: OwnedFd = cards.event()?.try_clone_to_owned().unwrap();
     loop {
-        if let Some(times) = cards.test(collective).unwrap() {
-            return times;
+        if let Some(times) = cards.test(collective)? {
+            return Ok(times);
         }
         let limit = PollTimeout::try_from(PATIENCE).unwrap();
         let raised = poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], limit).unwrap();
@@ -140,7 +140,7 @@ fn the_descriptor_can_be_cleared_once_a_launch_is_over() {
         let collective = cards.plan(&Request { operation: "allgather", bytes: 4096, ..Request::default() }).unwrap();
         for _ in 0..3 {
             cards.launch(collective).unwrap();
-            by_descriptor(&mut cards, collective);
+            by_descriptor(&mut cards, collective).unwrap();
             assert!(is_quiet(&mut cards, &event), "after a launch that is done");
             cards.launch(collective).unwrap();
             cards.wait(collective, PATIENCE).unwrap();
@@ -338,6 +338,81 @@ fn a_failed_launch_is_over() {
     assert_eq!(error.class, Class::Gone, "{error}");
     assert_eq!(cards.times(collective).unwrap(), None);
     assert_eq!(cards.wait(collective, PATIENCE).unwrap_err().class, Class::Refused);
+}
+
+/// Whatever read of host memory fails, in a copy, a store or a launch.
+#[test]
+fn a_card_that_halted_takes_the_next_collective() {
+    for fault in ["poisoned", "unanswered"] {
+        let mut halted = 0;
+        for read in 0..16 {
+            let mut cards = Cards::open(&format!("mock:optweb:3+{fault}=1@{read}")).unwrap();
+            for run in 0..6 {
+                let waited = |cards: &mut Cards, collective| cards.wait(collective, PATIENCE);
+                let Err(error) = allreduce(&mut cards, waited) else { continue };
+                assert_eq!(
+                    (error.class, error.rank),
+                    (Class::Failed, Some(1)),
+                    "{fault}, read {read}, run {run}: {error}"
+                );
+                halted += u32::from(error.message.contains("halted"));
+                assert_eq!(cards.status(1).unwrap().queue, "running", "{fault}, read {read}: {error}");
+                allreduce(&mut cards, waited)
+                    .unwrap_or_else(|error| panic!("{fault}, read {read}, run {run}: {error}"));
+            }
+        }
+        assert!(halted > 3, "{halted}");
+    }
+}
+
+/// An instruction has failed before, or the time limit has passed.
+#[test]
+fn a_card_that_halted_behind_another_error_takes_the_next_call() {
+    let data = vec![1; 300_000];
+    for (faults, limit) in [("poisoned=1@1+poisoned=1@2", PATIENCE), ("poisoned=1@0", Duration::ZERO)] {
+        let mut cards = Cards::open(&format!("mock:optweb:3+{faults}")).unwrap();
+        cards.set_timeout(limit);
+        let error = cards.write_memory(1, 0, &data).unwrap_err();
+        assert!(!error.message.contains("the sequencer halted"), "{faults}: {error}");
+        assert_eq!((error.rank, &*cards.status(1).unwrap().queue), (Some(1), "running"), "{faults}: {error}");
+        cards.set_timeout(PATIENCE);
+        cards.write_memory(1, 0, &data).unwrap_or_else(|error| panic!("{faults}: {error}"));
+        let mut read = vec![0; data.len()];
+        cards.read_memory(1, 0, &mut read).unwrap();
+        assert!(read == data, "{faults}");
+    }
+}
+
+#[test]
+fn errors_of_a_card_name_its_rank() {
+    let calls = [
+        |cards: &mut Cards| cards.write_memory(1, 0, &[1; 64]),
+        |cards: &mut Cards| {
+            let memory = cards.allocate(64)?;
+            cards.load_memory(1, 0, &memory, 0, 64)
+        },
+        |cards: &mut Cards| cards.plan(&ALLREDUCE).and_then(|collective| cards.release(collective)),
+    ];
+    for (call, read) in calls.into_iter().flat_map(|call| (0..4).map(move |read| (call, read))) {
+        let mut cards = Cards::open(&format!("mock:optweb:3+poisoned=1@{read}")).unwrap();
+        let error = (0..16).find_map(|_| call(&mut cards).err()).expect("a read fails");
+        assert_eq!((error.class, error.rank), (Class::Failed, Some(1)), "read {read}: {error}");
+        call(&mut cards).unwrap_or_else(|error| panic!("read {read}: {error}"));
+    }
+}
+
+#[test]
+fn other_cards_have_other_collectives() {
+    let open = || Cards::open("mock:optweb:2").unwrap();
+    let (mut these, mut others) = (open(), open());
+    let plan = |cards: &mut Cards, bytes| cards.plan(&Request { bytes, ..ALLREDUCE }).unwrap();
+    let (id, other) = (plan(&mut these, 64), plan(&mut others, 128));
+    assert_ne!(id, other);
+    assert_eq!((these.data_bytes(id, 0), others.data_bytes(other, 0)), (Ok((64, 64)), Ok((128, 128))));
+    for refused in [these.launch(other), others.launch(id)] {
+        let error = refused.unwrap_err();
+        assert!(error.class == Class::Usage && error.message.contains("other cards"), "{error:?}");
+    }
 }
 
 #[test]

@@ -193,6 +193,8 @@ impl Operation {
         if self.flight()?.is_none() {
             return Ok(true);
         }
+        // In a child the launch stays in flight: the parent's cards run it.
+        self.shared.check_process()?;
         let id = self.launch.id;
         let mut goes_on = false;
         let finished = self.shared.with(py, |state| {
@@ -359,6 +361,7 @@ impl Operation {
         if !self.launch.is_in_flight() {
             return Ok(());
         }
+        self.shared.check_process()?;
         let aborted = self.shared.without_lock(py, |cards| cards.abort(self.launch.id));
         if !matches!(aborted, Err(Error::Busy)) {
             self.launch.end(Phase::Over);

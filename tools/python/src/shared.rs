@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Refuses calls of a forked child, before they find cards that do not answer it.
-    fn check_process(&self) -> Result<()> {
+    pub(crate) fn check_process(&self) -> Result<()> {
         if self.process == process() {
             return Ok(());
         }

@@ -345,7 +345,8 @@ def test_a_forked_child_gets_an_exception(served: str) -> None:
         child = os.fork()
         if child == 0:
             code = 0
-            for call in (operation.abort, lambda: cards.allreduce(array), lambda: cards[0]):
+            calls = operation.test, operation.abort, operation.abort, operation.wait
+            for call in (*calls, lambda: cards.allreduce(array), lambda: cards[0]):
                 try:
                     call()
                     code = 1

@@ -237,6 +237,24 @@ fn an_interrupt_of_one_ends_all() {
     refused(&outputs, 6, "Rank 1 is gone: ");
 }
 
+/// Whatever read of host memory it fails at, from the join of the ranks to the output.
+#[test]
+fn all_ranks_name_the_rank_whose_card_has_halted() {
+    for read in 0..9 {
+        let served = Served::new(&[&format!("mock:optweb:2+poisoned=1@{read}")]);
+        let cards = served.all();
+        let arguments = ["allgather", "--bytes", "4KiB", "--cards", &cards, "--timeout", "60", "--json"];
+        for (rank, output) in Job::new(2).run(|_| words(&arguments)).iter().enumerate() {
+            let error = crate::parsed(&output.stderr);
+            assert_eq!(
+                (&error["kind"], &error["rank"]),
+                (&"failed".into(), &1.into()),
+                "read {read}, rank {rank}: {error}"
+            );
+        }
+    }
+}
+
 /// Every rank writes the result of its card, and reads the same files as one process.
 #[test]
 fn arrays_are_those_of_one_process() {

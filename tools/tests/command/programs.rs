@@ -220,6 +220,46 @@ fn what_is_wrong_is_refused_with_its_place() {
     assert_eq!(run(&["asm", &directory.path("absent.seq")]).status.code(), Some(4));
 }
 
+/// A refused communicator or table has no instruction: its declaration is named.
+#[test]
+fn a_refused_declaration_is_named() {
+    let directory = Directory::new();
+    let on_cards = ["--cards", "mock:optweb:2"];
+    for (name, text, place, rank, options) in [
+        ("id.seq", "ranks 2\nnop\ncommunicator bad = 32 of 0, 1\nbarrier communicator bad\n", (3, 20), None, &[][..]),
+        ("entry.seq", "ranks 2\ncommunicator a = 1 of 0, 1\ncommunicator b = 33 of 1, 0\n", (3, 18), Some(1), &[]),
+        ("slot.seq", "ranks 2\nif rank == 1\n  blocks t = 99 of 4, 4\nend\n", (3, 14), Some(1), &[]),
+        ("blocks.seq", "ranks 2\nblocks t = 0 of 4 for i in 0 .. 2000\n", (2, 12), Some(0), &[]),
+        ("resident.seq", "ranks 2\nbarrier\nblocks t = 0 of 4, 4\n", (3, 12), Some(0), &["--persistent"]),
+    ] {
+        let path = directory.write(name, text);
+        let output = run(&[&["run", &path, "--json"], &on_cards[..], options].concat());
+        let error = crate::parsed(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{error}");
+        assert_eq!((&error["rank"], &error["instruction"]), (&rank.into(), &serde_json::Value::Null), "{error}");
+        let (line, column) = place;
+        let at = &error["places"][0];
+        assert_eq!((&at["file"], &at["line"], &at["column"]), (&name.into(), &line.into(), &column.into()), "{error}");
+    }
+}
+
+/// `run` reads `*.seq` as a source.
+#[test]
+fn a_binary_is_not_named_like_a_source() {
+    let directory = Directory::new();
+    let text = directory.write("ring.seq", "ranks 2\nbarrier\n");
+    let output = directory.path("binary.seq");
+    let plan = ["plan", "barrier", "--cards", "mock:optweb:2", "--save", &output];
+    for (option, command) in [("--output", &["asm", &text, "-o", &output][..]), ("--save", &plan)] {
+        let refused = run(command);
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+        let expected = format!("fpgactl: {option} {output}: `*.seq` is a source: name the binary `*.seqb`\n");
+        assert_eq!(error, expected);
+        assert!(!std::path::Path::new(&output).exists());
+    }
+}
+
 /// What the verifier does not see, and the card does: the completions are printed all the same.
 #[test]
 fn what_fails_on_a_card_ends_the_command_with_its_place() {

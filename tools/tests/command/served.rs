@@ -59,3 +59,21 @@ impl Drop for Served {
         let _ = self.server.wait();
     }
 }
+
+/// As in process: the client's own reset of the cards, when it opens them, does not start a stopped card.
+#[test]
+fn a_card_that_is_served_stopped_stays_stopped_for_its_first_client() {
+    for cards in
+        ["mock:optweb:3+stop=1", "mock:optweb:3+stop=1@0+reset=10", "mock:alveo-xdma:3+stop=1", "mock:s10-pac:3+stop=1"]
+    {
+        let served = Served::new(&[cards]);
+        assert!(command(&["info", "--cards", &served.all()]).output().unwrap().status.success(), "{cards}");
+        for selector in [served.all(), cards.to_owned()] {
+            let coll = ["coll", "barrier", "--timeout", "1", "--cards", &selector];
+            let output = command(&coll).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(5), "{selector}: {text}");
+            assert!(text.contains("rank 1"), "{selector}: {text}");
+        }
+    }
+}

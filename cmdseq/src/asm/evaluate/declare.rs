@@ -8,6 +8,7 @@ use crate::asm::program::{Buffer, RANKS_MAX};
 use crate::asm::syntax::*;
 use crate::instruction::WORLD;
 use crate::program::Communicator;
+use crate::refusal::Declaration;
 use crate::table::{Entry, Table};
 
 /// Alignment of a buffer without an address.
@@ -116,6 +117,8 @@ impl<'a> Evaluator<'a> {
                 return refuse(id.span, format!("duplicate communicator id {number} on this rank"));
             }
             self.program.communicators.push(Communicator { id: number, members: listed });
+            let declaration = Declaration::Communicator { rank: self.program.rank, id: number };
+            self.declarations.insert(declaration, id.span);
         }
         Ok(Value::Number(number.into()))
     }
@@ -141,6 +144,7 @@ impl<'a> Evaluator<'a> {
             return refuse(slot.span, "empty table: expected one block for each rank of a communicator");
         }
         self.program.tables.insert(number, table);
+        self.declarations.insert(Declaration::Table { rank: self.program.rank, slot: number }, slot.span);
         Ok(Value::Number(number.into()))
     }
 

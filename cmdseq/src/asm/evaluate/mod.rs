@@ -12,6 +12,7 @@ use super::diagnostic::{FINDINGS_MAX, Finding, Span};
 use super::options::{Limits, Options};
 use super::program::{Binding, RankProgram};
 use super::syntax::*;
+use crate::refusal::Declaration;
 
 /// The value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub(super) struct Evaluator<'a> {
     pub(super) places: Vec<Span>,
     /// Where the buffers are in the source.
     pub(super) buffer_places: Vec<Span>,
+    /// Where the communicators and tables are in the source.
+    pub(super) declarations: HashMap<Declaration, Span>,
     pub(super) findings: Vec<Finding>,
     /// Branches that were taken.
     pub(super) taken: HashSet<Span>,
@@ -102,6 +105,7 @@ impl<'a> Evaluator<'a> {
             on_card: Vec::new(),
             places: Vec::new(),
             buffer_places: Vec::new(),
+            declarations: HashMap::new(),
             findings: Vec::new(),
             taken: HashSet::new(),
         }

@@ -400,7 +400,45 @@ barrier
     let warnings = lint("main.seq", text, &mut |_: &str| Err(String::new()), &Options::default()).unwrap();
     let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
     let past = |line| ("past-buffer", line);
-    assert_eq!(found, [past(5), past(7), past(9), past(10), past(12), ("no-effect", 13)]);
+    assert_eq!(found, [past(5), past(7), past(9), past(9), past(10), past(12), ("no-effect", 13)]);
     let message = "the destination of 64 B exceeds buffer `a`, which has 0 B left there";
     assert_eq!(warnings.warnings[0].diagnostic.message, message);
+}
+
+/// Of one instruction, each operand has its own warning, whichever rank has it first.
+#[test]
+fn each_operand_past_its_buffer_is_a_warning() {
+    let both = "buffer a = card at 0 size 64\nbuffer b = card size 64\nalltoall source a, destination b, bytes 33\n";
+    let ranks = "if rank == 0\nbuffer a = card at 0 size 32\nbuffer b = card at 0x1000 size 64\nelse\n\
+                 buffer a = card at 0 size 64\nbuffer b = card at 0x1000 size 32\nend\n\
+                 sendrecv peer 1 - rank, root 1 - rank, source a, destination b, bytes 64\n";
+    let extent = "buffer a = card at 0 size 64\nbuffer b = card size 64\nbuffer c = card size 64\n\
+                  fold source a, extent address(b) + 32, destination c, bytes 64, element u8, reduction sum\n";
+    let argument = extent.replace("reduction sum", "reduction sum, extent_argument 1");
+    for (text, expected) in [
+        (both, &[(0, "source", 66), (0, "destination", 66)][..]),
+        (ranks, &[(0, "source", 64), (1, "destination", 64)][..]),
+        (extent, &[(0, "extent", 64)][..]),
+        (&argument, &[][..]),
+    ] {
+        let options = Options { ranks: Some(2), ..Options::default() };
+        let warnings = lint("main.seq", text, &mut |_: &str| Err(String::new()), &options).unwrap().warnings;
+        assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+        for (warning, (rank, operand, bytes)) in warnings.iter().zip(expected) {
+            assert_eq!((warning.check, warning.diagnostic.rank), ("past-buffer", Some(*rank)));
+            let start = format!("the {operand} of {bytes} B exceeds buffer");
+            assert!(warning.diagnostic.message.starts_with(&start), "{warning:?}");
+        }
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let files = [("a.seq", "\u{feff}delay extent 1\n")];
+    let options = Options { ranks: Some(1), ..Options::default() };
+    let assembled = assemble_with(&files, "\u{feff}nop\ninclude \"a.seq\"\n", &options).unwrap();
+    assert_eq!(assembled.assembly.programs[0].instructions.len(), 2);
+    let errors = assemble_with(&[], "\u{feff}nop x\n\u{feff}nop\n", &options).unwrap_err().errors;
+    let found: Vec<_> = errors.iter().map(|one| (one.line, one.column, one.source.as_str())).collect();
+    assert_eq!(found, [(1, 5, "nop x"), (2, 1, "\u{feff}nop")]);
 }

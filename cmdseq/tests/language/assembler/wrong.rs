@@ -21,6 +21,7 @@ const WRONG: &[(&str, &str)] = &[
     ("unknown operation", "sned peer 1, source 0, bytes 64"),
     ("no operation", "1 + 2"),
     ("unknown field", "send peer 1, sorce 0, bytes 64"),
+    ("unknown field like one of another operation", "barrier roof 1\nnop bad\nbarrier bytex 1"),
     ("field of another operation", "send peer 1, root 2, source 0, bytes 64"),
     ("missing fields", "send peer 1"),
     ("field twice", "delay extent 1, extent 2"),
@@ -254,6 +255,12 @@ fn nothing_takes_for_ever() {
     let fan = [("a.seq", "include \"b.seq\"\ninclude \"b.seq\""), ("b.seq", "include \"c.seq\""), ("c.seq", "")];
     let errors = assemble_with(&fan, "include \"a.seq\"", &options).unwrap_err().to_string();
     assert!(errors.contains("2 levels") || errors.contains("3 files"), "{errors}");
+    let deep = Options { limits: Limits { include_depth: 9, ..options.limits.clone() }, ..options.clone() };
+    let errors = assemble_with(&fan, "include \"a.seq\"", &deep).unwrap_err().to_string();
+    assert!(errors.contains("too many includes: at most 3 files (limit files)"), "{errors}");
+    let half = "#".repeat(600);
+    let errors = assemble_with(&[("a.seq", &half)], &format!("{half}\ninclude \"a.seq\""), &options).unwrap_err();
+    assert!(errors.to_string().contains("longer than 1000 B (limit source_bytes)"), "{errors}");
     // Blocks that never end are neither kept nor searched: 65 of them count.
     let options = Options { ranks: Some(2), limits: Limits { errors: 100, ..Limits::default() }, ..Options::default() };
     for line in ["a:\n", "buffer b = card size 1\n"] {
