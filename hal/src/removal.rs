@@ -41,6 +41,8 @@ pub(crate) struct Removal {
     gone: AtomicBool,
     /// A descriptor, the events on it that signal removal, and what they mean.
     signal: Option<(OwnedFd, PollFlags, Ending)>,
+    /// Whether the signal has come.
+    is_signalled: AtomicBool,
     /// Why the state was set, if the bus knows more than the signal means.
     ending: OnceLock<Ending>,
     /// Memory that becomes all-ones before `gone` is set.
@@ -62,8 +64,8 @@ impl Removal {
 
     /// Returns why the state is set, if it is, and the bus knows.
     pub(crate) fn ending(&self) -> Option<Ending> {
-        let signal = self.signal.as_ref().filter(|_| self.is_marked()).map(|(_, _, ending)| ending);
-        self.ending.get().or(signal).cloned()
+        let signal = self.signal.as_ref().filter(|_| self.is_signalled.load(Ordering::Acquire));
+        self.ending.get().or(signal.map(|(_, _, ending)| ending)).cloned()
     }
 
     /// Returns the error of a function that is gone.
@@ -111,6 +113,7 @@ impl Removal {
         {
             let mut descriptors = [PollFd::new(descriptor, events)];
             if matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(1..)) {
+                self.is_signalled.store(true, Ordering::Release);
                 self.mark();
             }
         }
@@ -139,6 +142,16 @@ mod tests {
             let told = self.removal.upgrade().unwrap().is_marked();
             self.seen.lock().unwrap().push(told);
         }
+    }
+
+    /// An access to memory that has no pages any more sets the state alone: see [`flag`](Removal::flag).
+    #[test]
+    fn only_a_signal_that_came_is_a_reason() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let removal = Removal::signalled_by(ours.into(), PollFlags::POLLIN, Ending::ReleaseRequested);
+        removal.flag().store(true, Ordering::Release);
+        assert!(removal.check() && removal.ending().is_none());
+        drop(theirs);
     }
 
     #[test]

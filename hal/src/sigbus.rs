@@ -27,7 +27,8 @@ static CHANGE: Mutex<()> = Mutex::new(());
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The previous handler of SIGBUS. Set before our handler is installed.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
-/// Whether the previous handler has replaced itself by the default action, as that of Rust's standard library does.
+/// Whether the default action has replaced the previous handler: the handler set it, as that of Rust's standard library does,
+/// or was called with `SA_RESETHAND`.
 static BEFORE_GAVE_WAY: AtomicBool = AtomicBool::new(false);
 /// Page size in bytes, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
@@ -223,7 +224,12 @@ fn put_page_of_ones(address: usize) -> bool {
 /// Passes the signal to the previous handler.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
-    let handler = if BEFORE_GAVE_WAY.load(Ordering::Relaxed) { libc::SIG_DFL } else { before.sa_sigaction };
+    // The kernel sets the default action before it calls a handler with this flag, and the handler may raise the signal again.
+    let gave_way = match before.sa_flags & libc::SA_RESETHAND {
+        0 => BEFORE_GAVE_WAY.load(Ordering::Relaxed),
+        _ => BEFORE_GAVE_WAY.swap(true, Ordering::Relaxed),
+    };
+    let handler = if gave_way { libc::SIG_DFL } else { before.sa_sigaction };
     match handler {
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: with SA_SIGINFO the kernel passes a valid pointer.
@@ -362,6 +368,15 @@ mod tests {
             // SAFETY: the default action is valid for any signal.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
+        extern "C" fn raise_again(signal: libc::c_int) {
+            static CALLED: AtomicBool = AtomicBool::new(false);
+            if !CALLED.swap(true, Ordering::Relaxed) {
+                // SAFETY: a signal to this thread.
+                unsafe { libc::raise(signal) };
+            }
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(46) }
+        }
         let mode = std::env::var("FPGA_HAL_SIGBUS").unwrap();
         let (handler, flags) = match mode.as_str() {
             "handler" => (old as *const () as usize, 0),
@@ -369,6 +384,10 @@ mod tests {
             "ignored" => (libc::SIG_IGN, 0),
             // Gives way to the default action at its first signal, as the handler of Rust's standard library does.
             "once" | "twice" => (give_way as *const () as usize, 0),
+            // Raises the signal again, as handlers that print a trace do.
+            "reset" | "reset sent" => {
+                (raise_again as *const () as usize, libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESETHAND)
+            }
             _ => (libc::SIG_DFL, 0),
         };
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -395,7 +414,7 @@ mod tests {
             unsafe { libc::raise(libc::SIGBUS) };
             panic!("the default action did not end this process");
         }
-        if mode == "sent" || mode == "ignored" {
+        if ["sent", "ignored", "reset sent"].contains(&mode.as_str()) {
             // SAFETY: a signal to this thread.
             unsafe { libc::raise(libc::SIGBUS) };
         }
@@ -421,6 +440,8 @@ mod tests {
         assert_eq!(ended("ignored"), (None, Some(libc::SIGBUS)));
         assert_eq!(ended("once"), (Some(45), None));
         assert_eq!(ended("twice"), (None, Some(libc::SIGBUS)));
+        assert_eq!(ended("reset"), (None, Some(libc::SIGBUS)), "the handler is called once");
+        assert_eq!(ended("reset sent"), (None, Some(libc::SIGBUS)), "the handler is called once");
     }
 
     #[test]

@@ -1,19 +1,29 @@
-//! A forked child does not disturb its parent's connection. Alone in its file: the child inherits only the thread that
-//! forked it.
+//! A forked child disturbs neither its parent's connection nor its parent's server. Alone in its file: the child inherits only
+//! the thread that forked it.
 #![allow(dead_code, unreachable_pub, reason = "shared with other tests, and this test uses only part")]
 
 #[path = "vfio_user/card.rs"]
 mod card;
+#[path = "vfio_user/raw.rs"]
+mod raw;
 #[path = "vfio_user/setting.rs"]
 mod setting;
 
-use fpga_hal::endpoint::DmaProgress;
-use fpga_hal::vfio_user::connect;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fpga_hal::endpoint::{DmaFault, DmaProgress};
+use fpga_hal::vfio_user::{Server, connect};
 use fpga_hal::{BarIndex, Domain, Error};
 use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
+use raw::{DMA_MAP, Raw};
 use setting::Served;
+
+/// Held by the test that forks, so that no thread of another test runs then.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Returns the ranges that a child does not inherit: first address and bytes.
 fn not_inherited() -> Vec<(usize, usize)> {
@@ -53,6 +63,7 @@ fn is_mapped(ranges: &[(usize, usize)]) -> bool {
 
 #[test]
 fn a_forked_child_gets_errors_and_changes_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let served = Served::new();
     let domain = Domain::vfio_user();
     let function = connect(served.path(), &domain).unwrap();
@@ -66,8 +77,8 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
     let ranges = not_inherited();
     assert!(ranges.len() >= 2, "the server's memory and the buffer: {ranges:x?}");
     for _ in 0..5 {
-        // SAFETY: the child only makes calls that check the owner before they lock or allocate, and then exits. So it takes no
-        // lock that another thread held at the fork.
+        // SAFETY: the child calls only the library, which checks the owner before it takes a lock, and the card, whose locks no
+        // thread holds: the only client is idle. The C library keeps its allocator usable in the child.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
@@ -97,4 +108,87 @@ fn a_forked_child_gets_errors_and_changes_nothing() {
     }
     drop((registers, lent, function));
     served.wait_for_end(1);
+}
+
+#[test]
+fn a_forked_child_of_a_server_does_not_reach_the_client() {
+    const UNSEALED: u64 = 0x10000;
+    const BY_MESSAGE: u64 = 0x20000;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let served = Served::new();
+    let memory = setting::memory(4096, false);
+    let mut raw = Raw::open(served.path());
+    assert_eq!(raw.call_with(DMA_MAP, &raw::map(3, 0, UNSEALED, 4096), &[memory.as_fd()]).errno(), 0);
+    assert_eq!(raw.call(DMA_MAP, &raw::map(3, 0, BY_MESSAGE, 4096)).errno(), 0);
+    raw.enable();
+    assert_eq!(served.card.dma_write(UNSEALED, b"of ours."), DmaProgress::Done(Ok(())));
+    // SAFETY: the child calls only the server's port, which checks the owner before it takes a lock, and the card, whose locks
+    // no thread holds: the only client is idle. The C library keeps its allocator usable in the child.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let gone = DmaProgress::Done(Err(DmaFault::HostGone));
+            let told = [UNSEALED, BY_MESSAGE].map(|iova| {
+                served.card.dma_write(iova, b"clobber!") == gone && served.card.dma_read(iova, &mut [0; 8]) == gone
+            });
+            // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
+            unsafe { libc::_exit(i32::from(!told[0]) + 2 * i32::from(!told[1])) }
+        }
+        ForkResult::Parent { child } => assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0)),
+    }
+    assert_eq!(setting::peek(&memory, 0, 8), b"of ours.");
+    // The next message is the reply, so the child has sent none.
+    assert_eq!(raw.read_u32(0, card::ID), card::ID_VALUE);
+    drop(raw);
+    served.wait_for_end(1);
+}
+
+#[test]
+fn a_forked_child_does_not_end_its_parents_server() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut servers = [(); 3].map(|()| Served::new());
+    // SAFETY: the child only drops its copies, which check the owner before they take a lock.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let begin = Instant::now();
+            servers.iter_mut().for_each(|served| drop(served.serving.take()));
+            // Waiting for the threads of a server takes 5 s.
+            let slow = begin.elapsed() > Duration::from_secs(10);
+            // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
+            unsafe { libc::_exit(i32::from(slow)) }
+        }
+        ForkResult::Parent { child } => assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0)),
+    }
+    for served in &mut servers {
+        assert!(served.path().exists());
+        assert_eq!(Raw::open(served.path()).read_u32(0, card::ID), card::ID_VALUE);
+        drop(served.serving.take());
+        assert!(!served.path().exists());
+    }
+}
+
+#[test]
+fn the_process_that_serves_removes_the_socket() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = setting::Directory::new();
+    for child_serves in [false, true] {
+        let path = directory.0.join("card");
+        let server = Server::bind(&path, card::Card::new()).unwrap();
+        // SAFETY: no thread of this process runs but this one and the harness's, which waits for it.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                if child_serves {
+                    drop(server.spawn());
+                } else {
+                    drop(server);
+                }
+                let right = path.exists() != child_serves;
+                // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
+                unsafe { libc::_exit(i32::from(!right)) }
+            }
+            ForkResult::Parent { child } => assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0)),
+        }
+        assert_eq!(path.exists(), !child_serves);
+        drop(server);
+        assert!(!path.exists());
+    }
 }

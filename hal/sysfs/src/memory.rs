@@ -10,6 +10,8 @@ use crate::root::Sysfs;
 const MEMINFO: &str = "/proc/meminfo";
 /// Mount point of control groups, version 2.
 const CGROUPS: &str = "/sys/fs/cgroup";
+/// Fields of a group's `memory.stat`: bytes in use that the kernel takes back when it needs memory.
+const RECLAIMED: [&str; 3] = ["inactive_file", "active_file", "slab_reclaimable"];
 
 impl Sysfs {
     /// Returns the available bytes: the minimum over the machine, the control groups of this process (version 2), and its limit of
@@ -51,12 +53,15 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the bytes that a control group has available; `None` without a limit. Inactive file pages count as available.
+/// Returns the bytes that a control group has available; `None` without a limit. What the kernel takes back when it needs memory counts as
+/// available, as it does for the machine: pages of files, and slabs that can be reclaimed.
 fn available_in_group(group: &Path) -> Option<u64> {
     let most: u64 = read(&group.join("memory.max"))?.parse().ok()?;
     let used: u64 = read(&group.join("memory.current"))?.parse().ok()?;
     let stat = read(&group.join("memory.stat")).unwrap_or_default();
-    let idle = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse().ok()).unwrap_or(0);
+    let fields = stat.lines().filter_map(|line| line.split_once(' '));
+    let reclaimed = fields.filter(|(name, _)| RECLAIMED.contains(name));
+    let idle = reclaimed.filter_map(|(_, bytes)| bytes.trim().parse().ok()).fold(0, u64::saturating_add);
     Some(most.saturating_sub(used.saturating_sub(idle)))
 }
 
@@ -95,7 +100,8 @@ mod tests {
         assert_eq!(write("sys/fs/cgroup/slice/scope/memory.current", "600\n"), Some(4096));
         write("sys/fs/cgroup/slice/memory.current", "600\n");
         assert_eq!(write("sys/fs/cgroup/slice/memory.max", "1000\n"), Some(400));
-        assert_eq!(write("sys/fs/cgroup/slice/memory.stat", "anon 500\ninactive_file 100\n"), Some(500));
+        let stat = "anon 300\nfile 200\ninactive_file 100\nactive_file 90\nslab_reclaimable 7\nslab 50\n";
+        assert_eq!(write("sys/fs/cgroup/slice/memory.stat", stat), Some(597));
         assert!(Sysfs::new("/").available_memory().is_ok_and(|bytes| bytes > 0));
     }
 }

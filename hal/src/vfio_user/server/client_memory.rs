@@ -98,15 +98,15 @@ enum Access {
 }
 
 impl ClientFile {
-    /// Copies out of the file. Fails if the client has shrunk the file or punched the memory out, or if a forked child, which does
-    /// not inherit the mapping, calls it.
+    /// Copies out of the file. Fails if the client has shrunk the file or punched the memory out. The caller is the process that
+    /// opened the file: a forked child does not inherit the mapping.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let offset = self.check(offset, data.len())?;
         match &self.access {
             // `InMemory::of` saw the seal against shrinking, so no access faults.
             Access::Mapped(region) => region.read(region.len(), offset, data).map_err(|_| Errno::EFAULT),
             Access::Huge(region) => {
-                let (remote, wanted) = (remote(region, offset, data.len())?, data.len());
+                let (remote, wanted) = (remote(region, offset, data.len()), data.len());
                 whole(process_vm_readv(getpid(), &mut [IoSliceMut::new(data)], &[remote]), wanted)
             }
             Access::Open(file) => file.read_exact_at(data, offset as u64).map_err(errno),
@@ -130,7 +130,7 @@ impl ClientFile {
     fn write_by_call(&self, offset: usize, data: &[u8]) -> Result<(), Errno> {
         match &self.access {
             Access::Mapped(region) | Access::Huge(region) => {
-                let remote = remote(region, offset, data.len())?;
+                let remote = remote(region, offset, data.len());
                 whole(process_vm_writev(getpid(), &[IoSlice::new(data)], &[remote]), data.len())
             }
             Access::Open(file) => {
@@ -158,10 +158,9 @@ impl ClientFile {
     }
 }
 
-/// Describes the `len` bytes at `offset` of a region to the kernel. Fails in a forked child, which does not have the memory.
-fn remote(region: &Region, offset: usize, len: usize) -> Result<RemoteIoVec, Errno> {
-    region.owner().check().map_err(|_| Errno::EFAULT)?;
-    Ok(RemoteIoVec { base: region.base().addr() + offset, len })
+/// Describes the `len` bytes at `offset` of a region to the kernel.
+fn remote(region: &Region, offset: usize, len: usize) -> RemoteIoVec {
+    RemoteIoVec { base: region.base().addr() + offset, len }
 }
 
 /// Returns how many of the bytes written to `offset` are before the last aligned eight of them.

@@ -107,13 +107,15 @@ impl Interrupts {
 
 impl InterruptPort for Interrupts {
     fn raise(&self, vector: u16) {
-        if self.link.check().is_ok() {
+        if self.link.is_here() && self.link.check().is_ok() {
             self.signal_vector(u32::from(vector));
         }
     }
 
     fn set_intx(&self, asserted: bool) {
-        self.intx.set_asserted(asserted, |counter| self.signals.raise(counter));
+        if self.link.is_here() {
+            self.intx.set_asserted(asserted, |counter| self.signals.raise(counter));
+        }
     }
 }
 

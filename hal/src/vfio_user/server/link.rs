@@ -8,6 +8,7 @@ use nix::errno::Errno;
 
 use super::budget::{Charge, Item, Share};
 use crate::endpoint::DmaFault;
+use crate::owner::Owner;
 use crate::vfio_user::wire::header::Header;
 use crate::vfio_user::wire::polling::Wake;
 use crate::vfio_user::wire::sender::Sender;
@@ -27,6 +28,7 @@ pub(crate) struct Link {
     withdrawn: AtomicBool,
     /// Whether the function is bus master.
     master: AtomicBool,
+    owner: Owner,
 }
 
 impl Link {
@@ -39,7 +41,15 @@ impl Link {
             stopped: AtomicBool::new(false),
             withdrawn: AtomicBool::new(false),
             master: AtomicBool::new(false),
+            owner: Owner::current(),
         })
+    }
+
+    /// Returns whether this process serves the client. Ports check it before they take a lock: in a forked child, the session's
+    /// thread does not run, and locks may be held for ever.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.owner.is_here()
     }
 
     /// Sends a message from any thread, without waiting.

@@ -130,7 +130,9 @@ impl Server {
 
     /// Serves clients, one at a time, on its own threads until the result is dropped.
     pub fn spawn(self) -> Result<Serving> {
-        let Server { listener, path, endpoint, dma_patience, budget } = self;
+        let Server { listener, mut path, endpoint, dma_patience, budget } = self;
+        // A child that its parent forked after `bind` serves the socket, and so removes it.
+        path.own();
         let failed = |source: io::Error| Error::Socket { action: "serve", path: path.path().to_owned(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let wake = Arc::new(Wake::new().map_err(|errno| failed(errno.into()))?);
@@ -191,7 +193,8 @@ pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<(
     Ok(())
 }
 
-/// An endpoint being served. Dropping it disconnects the client, removes the socket and ends the threads, within seconds.
+/// An endpoint being served. Dropping it disconnects the client, removes the socket and ends the threads, within seconds. In a
+/// forked child, which has none of the threads, dropping it changes nothing.
 #[derive(Debug)]
 pub struct Serving {
     path: SocketPath,
@@ -211,6 +214,10 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        if !self.path.is_here() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.stopped.store(true, Ordering::Release);
         self.wake.wake();
         // So that no clients connect meanwhile.

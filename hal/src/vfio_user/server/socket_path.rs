@@ -14,6 +14,8 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::geteuid;
 
+use crate::owner::Owner;
+
 /// Connections that wait to be accepted: more than are refused at a time.
 const BACKLOG: i32 = 64;
 /// How long to wait for the lock of the directory.
@@ -21,12 +23,13 @@ const LOCKED: Duration = Duration::from_secs(5);
 /// Symbolic links that a path may follow, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// A socket's file. Dropping this removes the file, unless another has replaced it.
+/// A socket's file. Dropping this removes the file, unless another has replaced it, or the file belongs to another process.
 #[derive(Debug)]
 pub(crate) struct SocketPath {
     path: PathBuf,
     /// Device and inode.
     identity: Option<(u64, u64)>,
+    owner: Owner,
 }
 
 impl SocketPath {
@@ -34,7 +37,20 @@ impl SocketPath {
         &self.path
     }
 
+    /// Makes this process the one that removes the file.
+    pub(crate) fn own(&mut self) {
+        self.owner = Owner::current();
+    }
+
+    /// Returns whether the file belongs to this process.
+    pub(crate) fn is_here(&self) -> bool {
+        self.owner.is_here()
+    }
+
     pub(crate) fn remove(&mut self) {
+        if !self.is_here() {
+            return;
+        }
         let Some(identity) = self.identity.take() else { return };
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
@@ -74,7 +90,8 @@ pub(crate) fn make(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
         other => other?,
     }
     let found = fs::symlink_metadata(path)?;
-    let path = SocketPath { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
+    let identity = Some((found.dev(), found.ino()));
+    let path = SocketPath { path: path.to_owned(), identity, owner: Owner::current() };
     listen(&descriptor, Backlog::new(BACKLOG)?)?;
     Ok((UnixListener::from(descriptor), path))
 }

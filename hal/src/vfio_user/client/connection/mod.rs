@@ -411,8 +411,9 @@ impl Connection {
 
     /// Ends the connection, unless it has ended before.
     fn give_up(&self, ending: Ending) -> Failure {
-        let is_first = !std::mem::replace(&mut self.state().is_over, true);
+        // Who finds the connection over finds the reason.
         self.removal.mark_because(ending.clone());
+        let is_first = !std::mem::replace(&mut self.state().is_over, true);
         self.socket.shut_down();
         self.wake.wake();
         self.changed.notify_all();

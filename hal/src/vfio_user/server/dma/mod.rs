@@ -128,8 +128,8 @@ impl Dma {
         self.queue().deadline(&self.stalls)
     }
 
-    /// Ends all access, as the function is no bus master now, and returns the requests that are complete. When this returns, the endpoint
-    /// no longer accesses the memory, but for what the client was asked before.
+    /// Ends all access, as the function is no bus master now, and returns the requests that are complete. When this returns, the
+    /// endpoint no longer accesses the memory, but for what the client was asked before.
     pub(crate) fn cancel(&self) -> Vec<Finished> {
         // Copies that began before have ended.
         drop(self.table_mut());
@@ -150,6 +150,9 @@ impl Dma {
     }
 
     fn request(&self, tag: DmaTag, iova: Iova, target: Target<'_>) -> DmaProgress {
+        if !self.link.is_here() {
+            return DmaProgress::Done(Err(DmaFault::HostGone));
+        }
         let bytes = target.len();
         {
             // Bus mastering is looked at within the locks that `cancel` takes.
