@@ -90,14 +90,14 @@ reasons! {
 }
 
 /// A declaration that a refusal concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Declaration {
     /// A communicator.
     Communicator {
-        /// One of its members.
-        rank: u32,
         /// Its id.
         id: u16,
+        /// The ranks of its members, in its order.
+        members: Box<[u32]>,
     },
     /// A table.
     Table {

@@ -72,8 +72,11 @@ fn open_own(
         }
     }
     let opened = interrupt::ending_at_once(|| {
-        let selection = own.open_cards(timeout.max(Duration::from_secs(1)))?;
-        Ok((selection.kind, Card::open(cards::take_single(selection)?)?))
+        let limit = timeout.max(Duration::from_secs(1));
+        let selection = own.open_cards(limit)?;
+        let (kind, mut card) = (selection.kind, Card::open(cards::take_single(selection)?)?);
+        card.set_timeout(limit);
+        Ok((kind, card))
     });
     let (kind, card) = agree_with(peers, interrupt, opened)?;
     Ok((selector, kind, card))

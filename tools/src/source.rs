@@ -42,7 +42,7 @@ impl Loaded {
         let Refusal { rank, instruction, declaration, cause, .. } = refusal;
         match (rank, instruction) {
             (Some(rank), Some(instruction)) => assembled.diagnose(*rank, *instruction, cause),
-            _ => assembled.diagnose_declaration((*declaration)?, *rank, cause),
+            _ => assembled.diagnose_declaration(declaration.as_ref()?, *rank, cause),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{AddressSpace, Layout};
 
 /// Levels of nested blocks, also across files, of nested files, and of nested parentheses: recursion goes no deeper.
 pub(super) const DEPTH_MAX: usize = 64;
-/// Values in one expression; each `-` or `not` before a value counts as one more.
+/// Values in one expression; each `-` or `not` before a value, pair of parentheses and function counts as one more.
 const PARTS_MAX: usize = 256;
 
 pub(super) type Result<T> = std::result::Result<T, Finding>;
@@ -264,7 +264,12 @@ mod tests {
         let long = format!("expression too long: at most {PARTS_MAX} values; name a part of it with `const`");
         let sum = |values: usize| format!("1{}", " + 1".repeat(values - 1));
         assert_eq!(parsed(&sum(PARTS_MAX)), Ok(()));
-        assert_eq!(parsed(&sum(PARTS_MAX + 1)), Err(long));
+        assert_eq!(parsed(&sum(PARTS_MAX + 1)), Err(long.clone()));
+        for two in ["(1)", "-1", "size(b)"] {
+            let sum = |count: usize| vec![two; count].join(" + ");
+            assert_eq!(parsed(&sum(PARTS_MAX / 2)), Ok(()), "{two}");
+            assert_eq!(parsed(&sum(PARTS_MAX / 2 + 1)), Err(long.clone()), "{two}");
+        }
     }
 
     #[test]

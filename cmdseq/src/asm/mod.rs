@@ -81,11 +81,11 @@ impl Assembled {
     /// Returns `message` about a declaration, with its source line; `rank` if only that rank has the error.
     pub fn diagnose_declaration(
         &self,
-        declaration: Declaration,
+        declaration: &Declaration,
         rank: Option<u32>,
         message: &str,
     ) -> Option<Diagnostic> {
-        let span = *self.declarations.get(&declaration)?;
+        let span = *self.declarations.get(declaration)?;
         Some(self.files.diagnostic(Finding { rank, ..Finding::new(span, message) }))
     }
 

@@ -78,11 +78,9 @@ impl Members {
         let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
         members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
         for Communicator { id, members: nodes } in &set.communicators {
-            let rank = nodes.iter().find_map(|node| rank_of.get(node));
-            let declaration = rank.map(|rank| Declaration::Communicator { rank: *rank as u32, id: *id });
             let refuse = |cause| {
                 let refusal = Refusal::general(format!("communicator {id}: {cause}")).because(Reason::Communicators);
-                Err(refusal.in_declaration(declaration))
+                Err(refusal.in_declaration(declaration(*id, nodes, &rank_of)))
             };
             if !is_id(*id, capabilities) {
                 let last = i64::from(capabilities.communicators) - 1;
@@ -116,12 +114,12 @@ impl Members {
             let place = self.of[rank].binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id));
             if let Ok(entry) = place.map(|place| self.of[rank][place]) {
                 let cause = match entry.id == id {
-                    true => format!("communicator {id}: duplicate node {}", nodes[own]),
+                    true if entry.table == table => format!("communicator {id}: duplicate node {}", nodes[own]),
+                    true => format!("communicator {id}: node {} is in another communicator {id}, too", nodes[own]),
                     false => format!("communicators {} and {id} need the same table entry", entry.id),
                 };
-                let declaration = Declaration::Communicator { rank: rank as u32, id };
                 let refusal = Refusal::of(rank, cause).because(Reason::Communicators);
-                return Err(refusal.in_declaration(Some(declaration)));
+                return Err(refusal.in_declaration(declaration(id, &nodes, rank_of)));
             }
             self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
         }
@@ -158,6 +156,12 @@ impl Members {
         let Entry { table, own, .. } = *self.of.get(rank)?.iter().find(|entry| entry.id == id)?;
         Some(Membership { table: self.tables.get(table)?, index: table, own })
     }
+}
+
+/// Returns what declares communicator `id`; `None` if a member has no program.
+fn declaration(id: u16, nodes: &[u32], rank_of: &HashMap<u32, usize>) -> Option<Declaration> {
+    let ranks = nodes.iter().map(|node| rank_of.get(node).map(|rank| *rank as u32));
+    Some(Declaration::Communicator { id, members: ranks.collect::<Option<_>>()? })
 }
 
 /// Returns the table entry of a communicator id: ids of one entry differ in their generation.

@@ -8,20 +8,20 @@ const CYCLE_PS_MAX: u64 = 100_000;
 const CYCLES_MAX: u64 = 10_000;
 /// Longest latency: 20 km of fibre.
 const LATENCY_PS_MAX: u64 = 100_000_000;
-/// Slowest link or memory channel, 1 Gb/s: streams that share it still have whole megabits a second each.
+/// Slowest link, memory channel or reduction unit, 1 Gb/s: streams that share it still have whole megabits a second each.
 const MBPS_MIN: u64 = 1_000;
 /// Fastest link or memory channel: 100 Tb/s.
 const MBPS_MAX: u64 = 100_000_000;
 /// Widest data path, in bytes.
 const BEAT_BYTES_MAX: u64 = 4096;
-/// Longest time between beats of a fold: at the slowest clock, with a beat of 1 byte, it still moves 1 Mb/s.
+/// Longest time between beats of a fold.
 const BEAT_CYCLES_MAX: u64 = 64;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
 impl Profile {
     /// Name, value, least and most of each number.
-    fn limits(&self) -> [(&'static str, u64, u64, u64); 18] {
+    fn limits(&self) -> [(&'static str, u64, u64, u64); 19] {
         [
             ("clock period in ps", self.cycle_ps, 1, CYCLE_PS_MAX),
             ("dispatch cycles", self.dispatch_cycles, 0, CYCLES_MAX),
@@ -41,6 +41,8 @@ impl Profile {
             ("bytes of a receive buffer", self.receive_buffer_bytes, 0, 1024 * MIB),
             ("bytes of card memory", self.memory_bytes, MIB, 16 * TIB),
             ("number of pseudo channels", self.memory_channels.into(), 1, 1024),
+            // The loop-back is as fast, or faster.
+            ("reduction rate in Mb/s", self.reduce_mbps(), MBPS_MIN, u64::MAX),
         ]
     }
 

@@ -337,7 +337,7 @@ impl Profile {
 
     /// Rate at which the reduction units take each contribution, and give the result.
     pub(crate) fn reduce_mbps(&self) -> u64 {
-        self.beat_bytes * 8_000_000 / self.cycles(self.reduce_beat_cycles).max(1)
+        self.beat_bytes.saturating_mul(8_000_000) / self.cycles(self.reduce_beat_cycles).max(1)
     }
 
     /// From the last beats of `contributions` at the reduction units to that of the result behind them.

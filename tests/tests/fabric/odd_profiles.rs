@@ -1,6 +1,6 @@
 //! Profiles with numbers that no system has: refused, or built into a fabric that works.
 
-use cmdseq::{Instruction, Operand, Status, Topology};
+use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status, Topology};
 use fpga_mock::{Fabric, MemoryError, Profile};
 use fpga_tests::raw_host::RawHost;
 use proptest::prelude::*;
@@ -95,7 +95,12 @@ fn works(profile: &Profile) -> Result<bool, String> {
     }
     // Only linked cards meet in a barrier.
     let is_whole = !matches!(profile.topology, Topology::Dragonfly { .. });
-    let meetings = [Instruction::barrier(), Instruction::broadcast(0, Operand::card(0), Operand::card(8192), 5_000)];
+    let sum = Combine::new(Reduction::Sum, Element::U8);
+    let meetings = [
+        Instruction::barrier(),
+        Instruction::broadcast(0, Operand::card(0), Operand::card(8192), 5_000),
+        Instruction::reduce(sum, 0, Operand::card(0), Operand::card(8192), 5_000),
+    ];
     for meeting in meetings.into_iter().filter(|_| is_whole) {
         hosts.iter_mut().for_each(|host| host.push(&meeting));
         hosts.iter_mut().try_for_each(|host| check(host, &meeting))?;

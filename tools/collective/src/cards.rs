@@ -155,7 +155,8 @@ impl Cards {
         self.cluster.set_timeout(timeout);
     }
 
-    /// Writes `data` to the memory of card `card` at `address`.
+    /// Writes `data` to the memory of card `card` at `address`. If the card has halted, the launch in flight is over:
+    /// [`times`](Cards::times) returns its times if it was done.
     ///
     /// # Errors
     /// [`Class::Usage`] if there is no such card, [`Class::Refused`] outside of its memory; else those of the driver.
@@ -163,7 +164,7 @@ impl Cards {
         let index = self.index(card)?;
         let written = self.cluster.card_mut(index).write_memory(address, data);
         self.note_taken();
-        self.settle(written)
+        self.settle(Some(index), written)
     }
 
     /// Reads the memory of card `card` at `address`.
@@ -174,7 +175,7 @@ impl Cards {
         let index = self.index(card)?;
         let read = self.cluster.card_mut(index).read_memory(address, data);
         self.note_taken();
-        self.settle(read)
+        self.settle(Some(index), read)
     }
 
     /// Plans a collective on all the cards, and stores its programs there.
@@ -185,7 +186,7 @@ impl Cards {
         let request = request.on(self.cluster.nodes())?;
         let plan = plan::plan(&request, self.cluster.capabilities())?;
         let prepared = self.cluster.prepare(&Schedule::of(&plan));
-        let prepared = self.settle(prepared)?;
+        let prepared = self.settle(None, prepared)?;
         let id = CollectiveId::next();
         self.collectives.insert(id.0, Planned { plan, prepared, spent_inputs: Vec::new(), times: None });
         Ok(id)
@@ -229,7 +230,7 @@ impl Cards {
         if written.is_ok() {
             planned.note_input(rank, data.len() as u64);
         }
-        self.settle(written)
+        self.settle(Some(rank as usize), written)
     }
 
     /// Reads bytes `offset` and on of a rank's output.
@@ -241,7 +242,7 @@ impl Cards {
         self.check_idle()?;
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let read = self.cluster.read_output(&planned.plan.set, rank, offset, data);
-        self.settle(read)
+        self.settle(Some(rank as usize), read)
     }
 
     /// Launches a collective: one doorbell a card. Returns at once.
@@ -264,7 +265,7 @@ impl Cards {
         if launched.is_ok() {
             planned.spend_inputs();
         }
-        self.settle(launched)?;
+        self.settle(None, launched)?;
         self.in_flight = Some(id);
         self.checked = Instant::now();
         Ok(())
@@ -285,21 +286,19 @@ impl Cards {
             return Ok(None);
         }
         if let Err(error) = self.arm() {
-            return self.end_broken(id, error).map(Some);
+            let _ = self.end_broken(id);
+            return self.times(id)?.map(Some).ok_or(error);
         }
         // What came before the queues were armed raises nothing.
         self.test_once(id)
     }
 
-    /// Ends a launch whose cards a check has found broken. Returns what a wait makes of it, or the error of the check.
-    fn end_broken(&mut self, id: CollectiveId, error: Error) -> Result<Times> {
-        let ended = self.wait(id, Duration::ZERO);
-        if self.in_flight.is_none() {
-            return ended;
-        }
-        // The wait was too short to see it. Cards that do not stop fail the next launch.
+    /// Ends a launch in flight whose cards are broken. Returns its times if it was done; else its cards were aborted.
+    fn end_broken(&mut self, id: CollectiveId) -> Option<Times> {
+        let done = self.wait(id, Duration::ZERO).ok();
+        // The wait may have been too short to find out. Cards that do not stop fail the next call.
         drop(self.abort(id));
-        Err(error)
+        done
     }
 
     /// Waits until all ranks are done, for at most `timeout`, and returns the times. After a timeout the launch goes on, and may
@@ -418,7 +417,7 @@ impl Cards {
         for index in 0..self.cluster.cards().len() {
             let queue = self.cluster.card_mut(index).queue_mut();
             let armed = queue.wait_progress(Duration::ZERO).and_then(|_| queue.arm());
-            self.settle(armed)?;
+            self.settle(Some(index), armed)?;
         }
         Ok(())
     }
@@ -432,35 +431,36 @@ impl Cards {
 
     /// Adds the rank to the error of a card.
     fn with_rank<T>(&self, outcome: fpga_driver::Result<T>) -> Result<T> {
-        outcome.map_err(|error| Error::of(error, self.cluster.cards()))
+        outcome.map_err(|error| Error::of(error, self.cluster.cards(), None))
     }
 
-    /// As [`with_rank`](Self::with_rank). If the error is about a card that takes nothing more before an abort, aborts that card,
-    /// unless a launch is in flight: the end of that launch aborts all cards.
-    pub(crate) fn settle<T>(&mut self, outcome: fpga_driver::Result<T>) -> Result<T> {
-        if let Err(error) = &outcome
-            && self.in_flight.is_none()
-        {
-            self.recover(error);
-        }
-        self.with_rank(outcome)
+    /// As [`with_rank`](Self::with_rank); `card` is the only card that the call used, if there was only one. If the error is about a
+    /// card that takes nothing more before an abort, ends the launch in flight and aborts that card.
+    pub(crate) fn settle<T>(&mut self, card: Option<usize>, outcome: fpga_driver::Result<T>) -> Result<T> {
+        outcome.map_err(|error| {
+            if let Some(broken) = self.broken(&error) {
+                let was_aborted = self.in_flight.is_some_and(|id| self.end_broken(id).is_none());
+                if !was_aborted {
+                    // A card that does not stop fails the next call.
+                    drop(self.cluster.card_mut(broken).abort());
+                }
+            }
+            Error::of(error, self.cluster.cards(), card)
+        })
     }
 
-    /// Aborts the card that `error` is about, if it has halted or its queue is poisoned.
-    fn recover(&mut self, error: &fpga_driver::Error) {
+    /// Returns the card that `error` is about, if it has halted or its queue is poisoned.
+    fn broken(&self, error: &fpga_driver::Error) -> Option<usize> {
         use fpga_driver::Error::{BadCompletion, Failed, Halted, Timeout};
         let cards = self.cluster.cards();
-        let Some(index) = cards.iter().position(|card| error.is_about(card.name(), card.node())) else { return };
+        let index = cards.iter().position(|card| error.is_about(card.name(), card.node()))?;
         let needs_abort = match error {
             Halted { .. } | BadCompletion { .. } => true,
             // The card may have halted since.
             Failed { .. } | Timeout { .. } => cards[index].sequencer_state().is_ok_and(|state| state.is_halted()),
             _ => false,
         };
-        if needs_abort {
-            // A card that does not stop fails the next call.
-            drop(self.cluster.card_mut(index).abort());
-        }
+        needs_abort.then_some(index)
     }
 
     fn test_once(&mut self, id: CollectiveId) -> Result<Option<Times>> {

@@ -77,9 +77,10 @@ impl Error {
         chained
     }
 
-    /// Converts `error`, and adds the rank of the card that the error is about. All cards run all collectives, so ranks are indices.
-    pub(crate) fn of(error: fpga_driver::Error, cards: &[Card]) -> Self {
-        let rank = cards.iter().position(|card| error.is_about(card.name(), card.node()));
+    /// Converts `error`, and adds the rank of the card that the error is about. If the error names no card, that is card `used`. All
+    /// cards run all collectives, so ranks are indices.
+    pub(crate) fn of(error: fpga_driver::Error, cards: &[Card], used: Option<usize>) -> Self {
+        let rank = cards.iter().position(|card| error.is_about(card.name(), card.node())).or(used);
         let converted = Error::from(error);
         Error { rank: converted.rank.or(rank.map(|rank| rank as u32)), ..converted }
     }

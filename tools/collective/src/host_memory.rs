@@ -49,7 +49,7 @@ impl Cards {
         let index = self.index(card)?;
         let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], source, at, Way::ToCard);
         self.note_taken();
-        self.settle(moved)
+        self.settle(Some(index), moved)
     }
 
     /// Copies `bytes` bytes of the memory of card `card` at `address` to byte `at` of `destination` and on.
@@ -69,7 +69,7 @@ impl Cards {
         let index = self.index(card)?;
         let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], destination, at, Way::FromCard);
         self.note_taken();
-        self.settle(moved)
+        self.settle(Some(index), moved)
     }
 
     /// Writes a rank's whole input, which is at byte `at` of `source`.
@@ -105,7 +105,7 @@ impl Cards {
         let moved = self.copy(rank as usize, &pieces, memory, at, way);
         let nodes = &self.planned(id)?.plan.set.nodes;
         let moved = moved.map_err(|error| self.cluster.in_phase(error, nodes, phase));
-        self.settle(moved)
+        self.settle(Some(rank as usize), moved)
     }
 
     /// Refuses bytes outside of the memory of card `card`.

@@ -340,29 +340,57 @@ fn a_failed_launch_is_over() {
     assert_eq!(cards.wait(collective, PATIENCE).unwrap_err().class, Class::Refused);
 }
 
-/// Whatever read of host memory fails, in a copy, a store or a launch.
+/// Whatever read of host memory fails, in a copy, a store or a launch, and whatever call finds out.
 #[test]
 fn a_card_that_halted_takes_the_next_collective() {
-    for fault in ["poisoned", "unanswered"] {
-        let mut halted = 0;
-        for read in 0..16 {
-            let mut cards = Cards::open(&format!("mock:optweb:3+{fault}=1@{read}")).unwrap();
-            for run in 0..6 {
-                let waited = |cards: &mut Cards, collective| cards.wait(collective, PATIENCE);
-                let Err(error) = allreduce(&mut cards, waited) else { continue };
-                assert_eq!(
-                    (error.class, error.rank),
-                    (Class::Failed, Some(1)),
-                    "{fault}, read {read}, run {run}: {error}"
-                );
-                halted += u32::from(error.message.contains("halted"));
-                assert_eq!(cards.status(1).unwrap().queue, "running", "{fault}, read {read}: {error}");
-                allreduce(&mut cards, waited)
-                    .unwrap_or_else(|error| panic!("{fault}, read {read}, run {run}: {error}"));
-            }
+    let by_wait = |cards: &mut Cards, collective| cards.wait(collective, PATIENCE);
+    let by_write = |cards: &mut Cards, collective| {
+        let written = cards.write_memory(1, 1 << 24, &[1; 64]);
+        if cards.in_flight().is_none() {
+            return Err(written.unwrap_err());
         }
-        assert!(halted > 3, "{halted}");
+        // A write that fails without a halt leaves the launch alone.
+        assert!(written.is_ok() || cards.status(1)?.queue == "running", "{written:?}");
+        let times = cards.wait(collective, PATIENCE)?;
+        written.map(|()| times)
+    };
+    for (way, waited) in [by_wait, by_descriptor, by_write].into_iter().enumerate() {
+        for fault in ["poisoned", "unanswered"] {
+            let mut halted = 0;
+            for read in 0..16 {
+                let mut cards = Cards::open(&format!("mock:optweb:3+{fault}=1@{read}")).unwrap();
+                for run in 0..6 {
+                    let Err(error) = allreduce(&mut cards, waited) else { continue };
+                    let case = format!("way {way}, {fault}, read {read}, run {run}: {error}");
+                    assert_eq!((error.class, error.rank), (Class::Failed, Some(1)), "{case}");
+                    halted += u32::from(error.message.contains("halted"));
+                    assert_eq!(cards.in_flight(), None, "{case}");
+                    assert_eq!(cards.status(1).unwrap().queue, "running", "{case}");
+                    allreduce(&mut cards, waited).unwrap_or_else(|error| panic!("{case}; then {error}"));
+                }
+            }
+            assert!(halted > 3, "{halted}");
+        }
     }
+}
+
+/// The launch was done before the card halted.
+#[test]
+fn a_launch_that_was_done_stays_done() {
+    let mut done = 0;
+    for read in 0..16 {
+        let mut cards = Cards::open(&format!("mock:optweb:3+poisoned=1@{read}")).unwrap();
+        let Ok(collective) = cards.plan(&Request { operation: "barrier", ..Request::default() }) else { continue };
+        cards.launch(collective).unwrap();
+        let Err(error) = cards.write_memory(1, 0, &[1; 300_000]) else { continue };
+        if !error.message.contains("halted") {
+            continue;
+        }
+        done += u32::from(cards.times(collective).unwrap().is_some());
+        assert_eq!((cards.in_flight(), &*cards.status(1).unwrap().queue), (None, "running"), "read {read}: {error}");
+        cards.write_memory(1, 0, &[1; 64]).unwrap();
+    }
+    assert!(done > 0);
 }
 
 /// An instruction has failed before, or the time limit has passed.
@@ -399,6 +427,17 @@ fn errors_of_a_card_name_its_rank() {
         assert_eq!((error.class, error.rank), (Class::Failed, Some(1)), "read {read}: {error}");
         call(&mut cards).unwrap_or_else(|error| panic!("read {read}: {error}"));
     }
+}
+
+/// The error of a DMA engine names no card.
+#[test]
+fn errors_of_an_engine_name_its_rank() {
+    let mut cards = Cards::open("mock:alveo-xdma:2+flip=1@64").unwrap();
+    let error = cards.read_memory(1, 64, &mut [0; 32]).unwrap_err();
+    assert_eq!((error.class, error.rank), (Class::Failed, Some(1)), "{error}");
+    let memory = cards.allocate(64).unwrap();
+    let error = cards.store_memory(1, 64, &memory, 0, 32).unwrap_err();
+    assert_eq!((error.class, error.rank), (Class::Failed, Some(1)), "{error}");
 }
 
 #[test]

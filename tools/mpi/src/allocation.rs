@@ -1,5 +1,7 @@
 //! `MPI_Alloc_mem` and `MPI_Free_mem`.
 
+use fpga_hal::sysfs::Sysfs;
+
 use crate::foreign::{Code, Inside, SUCCESS, Word, descriptors};
 use crate::memory::{self, Memory};
 use crate::mpi::Info;
@@ -36,7 +38,7 @@ fn reached(session: &Session, bytes: Word, info: Word) -> Option<Word> {
     if memory::blocks() >= most_blocks(bytes, descriptors()) {
         return None;
     }
-    if bytes >= LARGE && !has_room(bytes, &std::fs::read_to_string("/proc/meminfo").unwrap_or_default()) {
+    if bytes >= LARGE && !has_room(bytes, available_memory()) {
         return None;
     }
     let engine = session.cards.as_ref().ok()?.engine.as_ref()?;
@@ -56,12 +58,14 @@ fn most_blocks(bytes: usize, descriptors: usize) -> usize {
     descriptors.min(2 * BLOCKS_MAX) / share
 }
 
-/// Whether a block of `bytes` bytes is at most a quarter of the memory that is available by `meminfo`; `true` if that is not known.
-/// Other ranks of the host may ask at the same time.
-fn has_room(bytes: usize, meminfo: &str) -> bool {
-    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib: Option<usize> = available.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
-    kib.is_none_or(|kib| bytes / 1024 <= kib / 4)
+/// Whether a block of `bytes` bytes is at most a quarter of the `available` memory; `true` if that is not known. Other ranks of the
+/// host may ask at the same time.
+fn has_room(bytes: usize, available: Option<u64>) -> bool {
+    available.is_none_or(|available| bytes as u64 <= available / 4)
+}
+
+fn available_memory() -> Option<u64> {
+    Sysfs::new("/").available_memory().ok()
 }
 
 /// The alignment that the program asks for.
@@ -89,10 +93,9 @@ mod tests {
 
     #[test]
     fn large_blocks_leave_memory_to_others() {
-        let meminfo = "MemTotal:        8000000 kB\nMemAvailable:    4000000 kB\nBuffers:  1 kB\n";
-        assert!(has_room(1_000_000 << 10, meminfo) && !has_room(1_000_001 << 10, meminfo));
-        assert!(has_room(usize::MAX, ""), "where the system does not say, the card's memory is the bound");
-        let own = std::fs::read_to_string("/proc/meminfo").unwrap();
-        assert!(has_room(4096, &own) && !has_room(usize::MAX, &own));
+        assert!(has_room(1000, Some(4000)) && !has_room(1001, Some(4003)));
+        assert!(has_room(usize::MAX, None), "where the system does not say, the card's memory is the bound");
+        let own = available_memory();
+        assert!(own.is_some() && has_room(4096, own) && !has_room(usize::MAX, own));
     }
 }

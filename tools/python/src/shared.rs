@@ -111,7 +111,11 @@ impl Shared {
                 let cards = &mut state.cards;
                 py.detach(|| end(cards, &orphans));
             }
-            body(state)
+            let outcome = body(state);
+            if outcome.is_err() {
+                state.end_launch();
+            }
+            outcome
         })
     }
 
@@ -229,6 +233,16 @@ impl State {
     pub(crate) fn in_flight(&self) -> Option<CollectiveId> {
         let launched = self.launched.upgrade().filter(|launch| launch.is_in_flight());
         launched.map(|launch| launch.id).or(self.cards.in_flight())
+    }
+
+    /// Ends the operation in flight if the cards have given up its launch: a call has found a card that halted.
+    fn end_launch(&self) {
+        if let Some(launch) = self.launched.upgrade()
+            && self.cards.in_flight() != Some(launch.id)
+            && matches!(self.cards.times(launch.id), Ok(None))
+        {
+            launch.end(Phase::Over);
+        }
     }
 
     /// Refuses to replace what is in flight.

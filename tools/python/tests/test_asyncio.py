@@ -250,3 +250,30 @@ def test_errors_reach_the_coroutine() -> None:
             assert raised.value.rank is not None
 
     asyncio.run(work())
+
+
+def test_a_halt_that_the_descriptor_finds_ends_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is left to the garbage collector that it cannot take."""
+    unraisable: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+
+    async def work(read: int) -> bool:
+        with fpga.open(f"mock:optweb:3+poisoned=1@{read}", timeout=PATIENCE) as cards:
+            x = numpy.ones((3, 64), "i4")
+            try:
+                operation = cards.allreduce(x)
+            except fpga.FailedError:
+                return False
+            try:
+                await operation
+            except fpga.FailedError as error:
+                assert error.rank == 1 and operation.status == "over" and cards[1].status().queue == "running"
+                with pytest.raises(fpga.RefusedError):
+                    operation.wait()
+                assert (await cards.allreduce(x) == 3).all()
+                return True
+            return False
+
+    assert any([asyncio.run(asyncio.wait_for(work(read), PATIENCE)) for read in range(12)])
+    gc.collect()
+    assert not unraisable

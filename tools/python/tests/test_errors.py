@@ -516,3 +516,21 @@ def test_many_threads_on_one_handle(cards: fpga.Cards) -> None:
     for thread in threads:
         thread.join()
     assert done
+
+
+def test_a_halt_that_a_write_finds_ends_the_operation() -> None:
+    over = 0
+    for read in range(12):
+        with fpga.open(f"mock:optweb:3+poisoned=1@{read}", timeout=PATIENCE) as cards:
+            x = numpy.ones((3, 64), "i4")
+            operation = None
+            try:
+                operation = cards.allreduce(x)
+                cards[1].write(1 << 24, b"x" * 64)
+            except fpga.FailedError as error:
+                assert error.rank == 1 and cards[1].status().queue == "running"
+                if operation:
+                    over += operation.status == "over"
+                    operation.abort()
+                assert (cards.allreduce(x).wait() == 3).all()
+    assert over

@@ -255,6 +255,20 @@ fn all_ranks_name_the_rank_whose_card_has_halted() {
     }
 }
 
+/// The time limit holds from the join of the ranks on.
+#[test]
+fn a_card_that_stands_still_ends_all_ranks_in_time() {
+    let served = Served::new(&["mock:optweb:2+stop=1"]);
+    let cards = served.all();
+    for output in Job::new(2).run(|_| words(&["barrier", "--cards", &cards, "--timeout", "1", "--json"])) {
+        let error = crate::parsed(&output.stderr);
+        assert_eq!((&error["kind"], &error["rank"]), (&"timeout".into(), &1.into()), "{error}");
+        let (_, waited) = error["message"].as_str().unwrap().split_once("Waited ").unwrap();
+        // Without the limit, 10 s.
+        assert!(waited.split_once('s').unwrap().0.parse::<f64>().unwrap() < 9.0, "{error}");
+    }
+}
+
 /// Every rank writes the result of its card, and reads the same files as one process.
 #[test]
 fn arrays_are_those_of_one_process() {

@@ -225,9 +225,17 @@ fn what_is_wrong_is_refused_with_its_place() {
 fn a_refused_declaration_is_named() {
     let directory = Directory::new();
     let on_cards = ["--cards", "mock:optweb:2"];
+    let two = |of_rank_1: &str| {
+        let of_rank_0 = "ranks 2\nif rank == 0\n communicator a = 1 of 0\nend\n";
+        format!("{of_rank_0}if rank == 1\n communicator b = {of_rank_1}\nend\n")
+    };
     for (name, text, place, rank, options) in [
         ("id.seq", "ranks 2\nnop\ncommunicator bad = 32 of 0, 1\nbarrier communicator bad\n", (3, 20), None, &[][..]),
         ("entry.seq", "ranks 2\ncommunicator a = 1 of 0, 1\ncommunicator b = 33 of 1, 0\n", (3, 18), Some(1), &[]),
+        // Not all members declare it.
+        ("one.seq", "ranks 2\nif rank == 1\n communicator c = 9999 of 0, 1\nend\n", (3, 19), None, &[]),
+        ("shared.seq", &two("33 of 1, 0"), (6, 19), Some(0), &[]),
+        ("other.seq", &two("1 of 1, 0"), (6, 19), Some(0), &[]),
         ("slot.seq", "ranks 2\nif rank == 1\n  blocks t = 99 of 4, 4\nend\n", (3, 14), Some(1), &[]),
         ("blocks.seq", "ranks 2\nblocks t = 0 of 4 for i in 0 .. 2000\n", (2, 12), Some(0), &[]),
         ("resident.seq", "ranks 2\nbarrier\nblocks t = 0 of 4, 4\n", (3, 12), Some(0), &["--persistent"]),

@@ -116,9 +116,9 @@ impl<'a> Evaluator<'a> {
             if !self.communicators.insert(number) {
                 return refuse(id.span, format!("duplicate communicator id {number} on this rank"));
             }
-            self.program.communicators.push(Communicator { id: number, members: listed });
-            let declaration = Declaration::Communicator { rank: self.program.rank, id: number };
+            let declaration = Declaration::Communicator { id: number, members: listed.as_slice().into() };
             self.declarations.insert(declaration, id.span);
+            self.program.communicators.push(Communicator { id: number, members: listed });
         }
         Ok(Value::Number(number.into()))
     }

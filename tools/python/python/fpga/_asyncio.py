@@ -21,12 +21,12 @@ _sleeping: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[weakref.ref[
 @contextmanager
 def _woken(operation: Operation, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
     """Gives an event that is set when an operation may be done."""
-    event = asyncio.Event()
-    sleeping = _sleeping.setdefault(loop, set())
-    own = weakref.ref(event, sleeping.discard)
     # Of its own: all operations of the cards have the same descriptor, of which a loop takes one reader. And once the cards are
     # closed, another file may have its number.
     descriptor = os.dup(operation.fileno())
+    event = asyncio.Event()
+    sleeping = _sleeping.setdefault(loop, set())
+    own = weakref.ref(event, sleeping.discard)
     try:
         loop.add_reader(descriptor, event.set)
         sleeping.add(own)
