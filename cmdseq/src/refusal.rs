@@ -126,7 +126,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// Refuses the whole request.
-    pub(crate) fn general(cause: String) -> Self {
+    pub fn general(cause: String) -> Self {
         Refusal { rank: None, instruction: None, declaration: None, reason: Reason::Request, cause }
     }
 
@@ -136,7 +136,7 @@ impl Refusal {
     }
 
     /// Refuses one instruction of one rank.
-    pub(crate) fn at(rank: usize, instruction: usize, cause: String) -> Self {
+    pub fn at(rank: usize, instruction: usize, cause: String) -> Self {
         Refusal { instruction: Some(instruction), ..Refusal::of(rank, cause) }
     }
 
@@ -146,7 +146,7 @@ impl Refusal {
     }
 
     /// Replaces the reason.
-    pub(crate) fn because(self, reason: Reason) -> Self {
+    pub fn because(self, reason: Reason) -> Self {
         Refusal { reason, ..self }
     }
 }

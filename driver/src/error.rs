@@ -106,7 +106,7 @@ pub enum Error {
         detail: u16,
     },
     /// The card no longer answers: its registers read all-ones, and so does its vendor id.
-    #[error("{name} is gone: its registers read all-ones")]
+    #[error("{name} is gone{}", if .source.is_none() { ": its registers read all-ones" } else { "" })]
     Removed {
         /// The card.
         name: String,
@@ -285,7 +285,8 @@ pub enum PeerFailure {
 }
 
 impl Error {
-    /// Whether the error is about the card of this name, which is node `node` of its fabric.
+    /// Whether the error is about the card of this name, which is node `node` of its fabric. An error that names no card is about
+    /// none.
     pub fn is_about(&self, name: &str, node: u32) -> bool {
         match self {
             Error::NoSequencer { name: of, .. }

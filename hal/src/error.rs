@@ -21,7 +21,7 @@ pub enum Error {
         bar: BarIndex,
     },
     /// The function no longer answers (it reads as all-ones), or the bus requested its release. Close the function.
-    #[error("The function is gone, or the bus requested its release")]
+    #[error("The function is gone")]
     Removed {
         /// Why, if the bus knows.
         #[source]

@@ -43,7 +43,7 @@ pub(crate) struct Removal {
     signal: Option<(OwnedFd, PollFlags, Ending)>,
     /// Whether the signal has come.
     is_signalled: AtomicBool,
-    /// Why the state was set, if the bus knows more than the signal means.
+    /// Why the state was set, if the bus knows more than the signal means: it may find out after the signal has come.
     ending: OnceLock<Ending>,
     /// Memory that becomes all-ones before `gone` is set.
     memory: Mutex<Vec<Weak<dyn Vanish>>>,
@@ -55,11 +55,12 @@ impl Removal {
         Removal { signal: Some((descriptor, events, ending)), ..Removal::default() }
     }
 
-    /// Sets the state, because of `ending` unless it has a reason already.
-    pub(crate) fn mark_because(&self, ending: Ending) {
-        // The first one is the reason.
-        let _ = self.ending.set(ending);
+    /// Sets the state, because of `ending` unless it has a reason already. Returns whether `ending` is the reason.
+    pub(crate) fn mark_because(&self, ending: Ending) -> bool {
+        // Who closes after the signal has come is not the reason.
+        let is_reason = (ending != Ending::Closed || !self.check()) && self.ending.set(ending).is_ok();
         self.mark();
+        is_reason
     }
 
     /// Returns why the state is set, if it is, and the bus knows.
@@ -168,10 +169,10 @@ mod tests {
             assert!(!removal.check() && removal.ending().is_none());
             drop(theirs);
             if !is_polled {
-                removal.mark_because(Ending::Closed);
+                assert!(removal.mark_because(Ending::ServerClosed));
             }
-            let ending = if is_polled { Ending::ReleaseRequested } else { Ending::Closed };
-            assert!(removal.check());
+            let ending = if is_polled { Ending::ReleaseRequested } else { Ending::ServerClosed };
+            assert!(removal.check() && !removal.mark_because(Ending::Closed));
             assert_eq!(removal.ending(), Some(ending));
             assert!(removal.check() && removal.check());
             removal.takes_along(&after);

@@ -225,9 +225,10 @@ fn put_page_of_ones(address: usize) -> bool {
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     // The kernel sets the default action before it calls a handler with this flag, and the handler may raise the signal again.
-    let gave_way = match before.sa_flags & libc::SA_RESETHAND {
-        0 => BEFORE_GAVE_WAY.load(Ordering::Relaxed),
-        _ => BEFORE_GAVE_WAY.swap(true, Ordering::Relaxed),
+    let is_called_once = before.sa_flags & libc::SA_RESETHAND != 0 && before.sa_sigaction != libc::SIG_IGN;
+    let gave_way = match is_called_once {
+        true => BEFORE_GAVE_WAY.swap(true, Ordering::Relaxed),
+        false => BEFORE_GAVE_WAY.load(Ordering::Relaxed),
     };
     let handler = if gave_way { libc::SIG_DFL } else { before.sa_sigaction };
     match handler {
@@ -382,6 +383,7 @@ mod tests {
             "handler" => (old as *const () as usize, 0),
             "info" | "sent" => (old_with_info as *const () as usize, libc::SA_SIGINFO),
             "ignored" => (libc::SIG_IGN, 0),
+            "ignored twice" => (libc::SIG_IGN, libc::SA_RESETHAND),
             // Gives way to the default action at its first signal, as the handler of Rust's standard library does.
             "once" | "twice" => (give_way as *const () as usize, 0),
             // Raises the signal again, as handlers that print a trace do.
@@ -399,13 +401,18 @@ mod tests {
         let ((file, watched), (foreign_file, foreign)) = (mapped(), mapped());
         let removal = Arc::<Removal>::default();
         let _watch = watch(watched.as_mut_ptr(), watched.len(), &removal).unwrap();
-        if mode == "once" || mode == "twice" {
+        let raised = match mode.as_str() {
+            "once" | "twice" => 1,
+            "ignored twice" => 2,
+            _ => 0,
+        };
+        for _ in 0..raised {
             // SAFETY: a signal to this thread.
             unsafe { libc::raise(libc::SIGBUS) };
         }
         ftruncate(&file, 0).unwrap();
         assert_eq!(read(&watched, 0), u32::MAX);
-        if mode == "once" {
+        if mode == "once" || mode == "ignored twice" {
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(45) }
         }
@@ -439,6 +446,7 @@ mod tests {
         assert_eq!(ended("default"), (None, Some(libc::SIGBUS)));
         assert_eq!(ended("ignored"), (None, Some(libc::SIGBUS)));
         assert_eq!(ended("once"), (Some(45), None));
+        assert_eq!(ended("ignored twice"), (Some(45), None), "no handler is called, so none is reset");
         assert_eq!(ended("twice"), (None, Some(libc::SIGBUS)));
         assert_eq!(ended("reset"), (None, Some(libc::SIGBUS)), "the handler is called once");
         assert_eq!(ended("reset sent"), (None, Some(libc::SIGBUS)), "the handler is called once");

@@ -1,5 +1,5 @@
-//! A forked child disturbs neither its parent's connection nor its parent's server. Alone in its file: the child inherits only
-//! the thread that forked it.
+//! A forked child disturbs neither its parent's connection nor its parent's server. In a file of its own, whose tests run one at a
+//! time: a child inherits only the thread that forked it.
 #![allow(dead_code, unreachable_pub, reason = "shared with other tests, and this test uses only part")]
 
 #[path = "vfio_user/card.rs"]
@@ -176,12 +176,8 @@ fn the_process_that_serves_removes_the_socket() {
         // SAFETY: no thread of this process runs but this one and the harness's, which waits for it.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
-                if child_serves {
-                    drop(server.spawn());
-                } else {
-                    drop(server);
-                }
-                let right = path.exists() != child_serves;
+                let is_served = !child_serves || server.spawn().map(drop).is_ok();
+                let right = is_served && path.exists() != child_serves;
                 // SAFETY: `_exit` ends the child without running the test harness's exit handlers.
                 unsafe { libc::_exit(i32::from(!right)) }
             }

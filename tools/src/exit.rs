@@ -584,8 +584,7 @@ mod tests {
 
     #[test]
     fn refusals_name_rank_and_instruction() {
-        let (rank, instruction, cause) = (Some(3), Some(0), "too long".to_owned());
-        let refusal = Refusal { rank, instruction, declaration: None, reason: Reason::Stripe, cause };
+        let refusal = Refusal::at(3, 0, "too long".to_owned()).because(Reason::Stripe);
         let failure = Failure::from(fpga_driver::Error::Refused(refusal));
         assert_eq!(failure.text(), "fpgactl: rank 3, instruction 0: too long\n");
         let json: serde_json::Value = serde_json::from_str(&failure.json()).unwrap();

@@ -143,7 +143,7 @@ impl End<'_> {
         let End { card, pipe, waits, sampler } = self;
         let open = || PipeReader::open(card, pipe, waits.until_open());
         let mut reader = match waits.interrupt.end_at_once_during(open)? {
-            // A writer of this process knows more about it.
+            // Not noted: a writer of this process then tells why.
             Err(error @ PipeError::NoPeer { gone: None, .. }) => return Err(error.into()),
             opened => waits.note(opened.map_err(Failure::from))?,
         };

@@ -104,18 +104,19 @@ impl Source {
 
 /// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
-    let bytes = bytes(path, Limits::default().source_bytes as u64, " (limit source_bytes)")?;
+    let bytes = bytes(path, Limits::default().source_bytes as u64, Some("source_bytes"))?;
     let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
     String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
 }
 
-/// Reads a regular file of at most `most` bytes; an error ends with the `name` of this limit.
-fn bytes(path: &Path, most: u64, name: &str) -> Result<Vec<u8>> {
+/// Reads a regular file of at most `most` bytes, the `limit` of this name.
+fn bytes(path: &Path, most: u64, limit: Option<&str>) -> Result<Vec<u8>> {
     let (file, _) = input_file::open(path)?;
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
     if bytes.len() as u64 > most {
-        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B{name}", path.display())));
+        let limit = limit.map_or(String::new(), |limit| format!(" (limit {limit})"));
+        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B{limit}", path.display())));
     }
     Ok(bytes)
 }
@@ -125,7 +126,7 @@ const BINARY_MAX_BYTES: u64 = 128 << 20;
 
 /// Reads a binary.
 pub(crate) fn binary(path: &Path) -> Result<Assembly> {
-    let bytes = bytes(path, BINARY_MAX_BYTES, "")?;
+    let bytes = bytes(path, BINARY_MAX_BYTES, None)?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 

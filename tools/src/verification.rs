@@ -45,14 +45,13 @@ fn program(one: &RankProgram) -> Result<Program> {
 
 /// Refuses stored programs that name host memory, which is bound to queued instructions only.
 fn check_no_host_memory(set: &ProgramSet) -> std::result::Result<(), Refusal> {
-    for (rank, program) in (0..).zip(&set.programs) {
+    for (rank, program) in set.programs.iter().enumerate() {
         if let Some(index) = program.instructions.iter().position(Instruction::names_host) {
             let operation = program.instructions[index].operation;
             let cause = format!(
                 "{operation}: a resident program names no host memory; use card buffers, with --load and --dump"
             );
-            let (rank, instruction) = (Some(rank), Some(index));
-            return Err(Refusal { rank, instruction, declaration: None, reason: Reason::Stored, cause });
+            return Err(Refusal::at(rank, index, cause).because(Reason::Stored));
         }
     }
     Ok(())

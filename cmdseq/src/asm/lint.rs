@@ -84,12 +84,12 @@ fn meets_others(instruction: &Instruction) -> bool {
 struct Found {
     findings: Vec<(&'static str, Finding)>,
     /// Checks, places and operands already noted, for the first rank with the warning.
-    seen: HashSet<(&'static str, Span, &'static str)>,
+    seen: HashSet<(&'static str, Span, Option<&'static str>)>,
 }
 
 impl Found {
     fn add(&mut self, check: &'static str, span: Span, rank: Option<u32>, message: impl Into<String>) {
-        self.add_operand(check, span, "", rank, message);
+        self.add_operand(check, span, None, rank, message);
     }
 
     /// Notes a warning about one operand of an instruction.
@@ -97,7 +97,7 @@ impl Found {
         &mut self,
         check: &'static str,
         span: Span,
-        operand: &'static str,
+        operand: Option<&'static str>,
         rank: Option<u32>,
         message: impl Into<String>,
     ) {
@@ -242,7 +242,7 @@ impl Found {
         if bytes > left {
             let name = &buffer.name;
             let message = format!("the {operand} of {bytes} B exceeds buffer `{name}`, which has {left} B left there");
-            self.add_operand("past-buffer", span, operand, rank, message);
+            self.add_operand("past-buffer", span, Some(operand), rank, message);
         }
     }
 }

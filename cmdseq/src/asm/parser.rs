@@ -54,7 +54,10 @@ impl<'a> Parser<'a> {
     /// Parses a file within `depth` blocks, those around its includes.
     pub(super) fn file(&mut self, path: &str, text: String, depth: usize) -> Vec<Statement> {
         self.bytes += text.len();
-        let text = text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text);
+        let text = match text.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        };
         let file = self.files.add(path, text);
         self.chain.push(path.to_owned());
         let statements = self.lines(file, depth);

@@ -252,15 +252,15 @@ impl Expanded {
 
 /// Refuses programs that need tables, or are too long to be stored. An empty program is not stored.
 pub(crate) fn check_storable(programs: &[Program], capabilities: &Capabilities) -> Result<(), Refusal> {
-    let refuse = |rank, cause: String| Refusal::of(rank, cause).because(Reason::Stored);
+    let refusal = |rank, cause: String| Refusal::of(rank, cause).because(Reason::Stored);
     for (rank, program) in programs.iter().enumerate() {
         if let Some(slot) = program.tables.keys().next() {
             let declaration = Declaration::Table { rank: rank as u32, slot: *slot };
             let cause = "needs tables, which no resident program has: other programs overwrite them";
-            return Err(refuse(rank, cause.into()).in_declaration(Some(declaration)));
+            return Err(refusal(rank, cause.into()).in_declaration(Some(declaration)));
         }
         if let Err(cause) = check_length(program.instructions.len(), capabilities) {
-            return Err(refuse(rank, cause));
+            return Err(refusal(rank, cause));
         }
     }
     Ok(())

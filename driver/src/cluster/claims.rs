@@ -52,8 +52,7 @@ impl Cluster {
             None => Ok(()),
             Some((node, Claim { why, .. })) => {
                 let cause = format!("a launch in flight needs node {node} for itself until it is finished: its {why}");
-                let (rank, instruction, declaration) = (None, None, None);
-                Err(Error::Refused(Refusal { rank, instruction, declaration, reason: Reason::Race, cause }))
+                Err(Error::Refused(Refusal::general(cause).because(Reason::Race)))
             }
         }
     }

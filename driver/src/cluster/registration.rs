@@ -61,8 +61,8 @@ impl Cluster {
     /// Those of [`of`](Cluster::of); [`Error::Differs`] naming the rank that differs, or whose card is another rank's or of another
     /// fabric; [`Error::Peer`] if another rank failed; [`Error::Peers`].
     pub fn join(cards: Result<Vec<Card>>, mut peers: Box<dyn Peers>, terms: &[(&str, String)]) -> Result<Cluster> {
-        let deadline = Deadline::after(crate::card::TIMEOUT);
         let cluster = cards.and_then(Cluster::of);
+        let deadline = cluster.as_ref().map_or_else(|_| Deadline::after(crate::card::TIMEOUT), Cluster::deadline);
         let stated = state(cluster, terms);
         let ((mut cluster, _), all) = exchange(&mut *peers, stated, |(_, stated)| stated.clone(), deadline.left())?;
         let nonces = cluster.enrol(peers, &all)?;

@@ -24,7 +24,7 @@ pub enum PipeError {
         node: u32,
         /// How long.
         waited: Duration,
-        /// Why the last attempt to reach the other end's card has failed, if so.
+        /// Why the card of the other end was not reached, if so.
         gone: Option<Status>,
     },
     /// No message came, or no slot became free, in time. The call may be repeated.

@@ -64,8 +64,7 @@ impl PipeWriter {
         }
         let deadline = Deadline::after(timeout);
         let mut end = End::open(card, pipe, Rights::SIGNAL, draw_key(pipe)?)?;
-        let (is_answered, reached) = meet(&mut end, deadline, is_stopped)?;
-        if !is_answered {
+        if let Some(reached) = meet(&mut end, deadline, is_stopped)? {
             let gone = (reached == Reached::Unknown).then_some(Status::LinkDown);
             return Err(PipeError::NoPeer { node: pipe.reader, waited: deadline.waited(), gone });
         }
@@ -277,9 +276,8 @@ fn full(deadline: Deadline) -> PipeError {
     PipeError::TimedOut { what: "the reader to make room in the pipe", waited: deadline.waited(), gone: None }
 }
 
-/// Greets until a reader answers, and returns whether one does in time, which is up once `is_stopped`, and what came of the last
-/// greeting.
-fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool) -> Result<(bool, Reached), Error> {
+/// Greets until a reader answers, and returns `None` then; else, once the time is up or `is_stopped`, what the last greeting reached.
+fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool) -> Result<Option<Reached>, Error> {
     // Whether a reader may have been told the key: then an answer may come at any time.
     let mut is_told = false;
     loop {
@@ -293,7 +291,7 @@ fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool)
         };
         if is_answered || left.is_zero() {
             // The reader may have closed its end already: then the pipe is open, and broken.
-            return Ok((is_answered, reached));
+            return Ok((!is_answered).then_some(reached));
         }
         if !is_told {
             std::thread::sleep(AGAIN.min(left));

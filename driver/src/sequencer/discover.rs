@@ -276,13 +276,13 @@ fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
         "fully connected (1), Dragonfly (2), torus (3), torus of three dimensions (4), or leaf and spine switches (5)";
     let value = check.value("TOPOLOGY", registers::TOPOLOGY, expected, |value| matches!(value & 0xff, 1..=5))?;
     let rows = value >> 16;
-    let switches = "a torus of as many cards as NODES, or switches of 8, 16 or 28 ports";
+    let switched = "a torus of as many cards as NODES, or switches of 8, 16 or 28 ports";
     let (topology, expected) = match value & 0xff {
         1 => (Topology::FullyConnected, "1 to 65536 NODES"),
         2 => (Topology::Dragonfly { groups: rows }, "a Dragonfly whose groups divide NODES"),
         3 => (Topology::Torus { rows }, "a torus whose rows divide NODES"),
-        4 => (Topology::Switched(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }), switches),
-        _ => (Topology::Switched(Shape::Fat { processors: nodes, radix: rows }), switches),
+        4 => (Topology::Switched(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }), switched),
+        _ => (Topology::Switched(Shape::Fat { processors: nodes, radix: rows }), switched),
     };
     topology.check(nodes).map(|()| topology).map_err(|_| check.bad("TOPOLOGY", value, expected))
 }

@@ -181,8 +181,8 @@ fn step(pages: Pages, bytes: usize, page_bytes: usize, node: Option<u32>) -> std
     Ok(region)
 }
 
-/// Fails if a large buffer needs more than the `available` memory. To make its pages present, the kernel would end this process or
-/// another.
+/// Fails if a large buffer needs more than the `available` memory: to make its pages present, the kernel would swap, or end a
+/// process.
 fn check_available(bytes: usize, available: impl FnOnce() -> Option<u64>) -> io::Result<()> {
     if bytes < LARGE {
         return Ok(());

@@ -1,4 +1,4 @@
-//! PCI functions as the kernel shows them in sysfs, and binding them to drivers.
+//! PCI functions as the kernel shows them in sysfs, binding them to drivers, and the memory that is available.
 //!
 //! Nothing here opens a device. Everything is read from `/sys` and `/proc`, and only [`bind`](Sysfs::bind),
 //! [`unbind`](Sysfs::unbind), [`reset`](Sysfs::reset) and a [`Port`] write. All paths lie below a root directory, which tests replace.

@@ -14,8 +14,8 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 const RECLAIMED: [&str; 3] = ["inactive_file", "active_file", "slab_reclaimable"];
 
 impl Sysfs {
-    /// Returns the available bytes: the minimum over the machine, the control groups of this process (version 2), and its limit of
-    /// address space. Reserved huge pages are excluded. A limit that cannot be read is no limit.
+    /// Returns the bytes available without swapping: the minimum over the machine, the control groups of this process (version 2),
+    /// and its limit of address space. Reserved huge pages are excluded. A limit that cannot be read is no limit.
     ///
     /// # Errors
     /// If the kernel's estimate for the machine cannot be read.

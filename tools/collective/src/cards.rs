@@ -286,6 +286,7 @@ impl Cards {
             return Ok(None);
         }
         if let Err(error) = self.arm() {
+            // Over already if a card has halted, but not if one is gone.
             let _ = self.end_broken(id);
             return self.times(id)?.map(Some).ok_or(error);
         }
@@ -325,7 +326,7 @@ impl Cards {
             Err(Timeout { .. }) if left > PART_OF_WAIT => Ok(None),
             Err(Timeout { what, node, rank, instruction, last_seen, .. }) => {
                 let waited = began.elapsed();
-                Err(Timeout { what, node, rank, instruction, waited, last_seen }.into())
+                self.with_rank(Err(Timeout { what, node, rank, instruction, waited, last_seen }))
             }
             done => self.with_rank(done).map(Some),
         }
@@ -451,11 +452,11 @@ impl Cards {
 
     /// Returns the card that `error` is about, if it has halted or its queue is poisoned.
     fn broken(&self, error: &fpga_driver::Error) -> Option<usize> {
-        use fpga_driver::Error::{BadCompletion, Failed, Halted, Timeout};
+        use fpga_driver::Error::{BadCompletion, Failed, Halted, NotRunning, Timeout};
         let cards = self.cluster.cards();
         let index = cards.iter().position(|card| error.is_about(card.name(), card.node()))?;
         let needs_abort = match error {
-            Halted { .. } | BadCompletion { .. } => true,
+            Halted { .. } | BadCompletion { .. } | NotRunning { .. } => true,
             // The card may have halted since.
             Failed { .. } | Timeout { .. } => cards[index].sequencer_state().is_ok_and(|state| state.is_halted()),
             _ => false,

@@ -122,13 +122,13 @@ fn the_descriptor_wakes_who_sleeps_on_it() {
 /// Clears the descriptor, also of interrupts that come late.
 fn is_quiet(cards: &mut Cards, event: &OwnedFd) -> bool {
     let until = Instant::now() + PATIENCE;
-    let is_readable = || poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() != 0;
-    loop {
+    while Instant::now() < until {
         cards.clear_event();
-        if !is_readable() || Instant::now() > until {
-            return !is_readable();
+        if poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() == 0 {
+            return true;
         }
     }
+    false
 }
 
 /// And the next launch raises it.

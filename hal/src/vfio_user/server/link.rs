@@ -45,7 +45,7 @@ impl Link {
         })
     }
 
-    /// Returns whether this process serves the client. Ports check it before they take a lock: in a forked child, the session's
+    /// Returns whether this process serves the client. Ports that lock first check it before: in a forked child, the session's
     /// thread does not run, and locks may be held for ever.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
@@ -112,7 +112,7 @@ impl Link {
     /// Checks that the endpoint may access memory.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), DmaFault> {
-        if self.is_stopped() {
+        if !self.is_here() || self.is_stopped() {
             Err(DmaFault::HostGone)
         } else if !self.master.load(Ordering::Acquire) {
             Err(DmaFault::NotMaster)

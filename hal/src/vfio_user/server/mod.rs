@@ -215,6 +215,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         if !self.path.is_here() {
+            // This process does not have the thread, so nothing may join or detach it.
             std::mem::forget(self.thread.take());
             return;
         }

@@ -411,14 +411,14 @@ impl Connection {
 
     /// Ends the connection, unless it has ended before.
     fn give_up(&self, ending: Ending) -> Failure {
+        let is_reason = self.removal.mark_because(ending.clone());
         // Who finds the connection over finds the reason.
-        self.removal.mark_because(ending.clone());
-        let is_first = !std::mem::replace(&mut self.state().is_over, true);
+        self.state().is_over = true;
         self.socket.shut_down();
         self.wake.wake();
         self.changed.notify_all();
         self.over.notify_all();
-        if is_first {
+        if is_reason {
             // While a function is opened, the caller gets the reason.
             let is_told = matches!(ending, Ending::Fault(_)) && self.waits.is_open();
             let level = if is_told { log::Level::Warn } else { log::Level::Debug };
