@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::{Encoded, Instruction, Operand};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Card, Cluster, Prepared, QueuePair, Result, Token};
-use fpga_hal::{Domain, in_process};
+use fpga_hal::endpoint::{Endpoint, Interposer};
+use fpga_hal::{BarIndex, Domain, SharedMemory, Window, in_process};
 use fpga_mock::{Fabric, Profile, Recorder};
 use fpga_tests::relaunch::Recorded;
 
@@ -56,6 +58,35 @@ fn relaunch_all(cluster: &mut Cluster, prepared: &mut Prepared) {
     }
 }
 
+/// Writes a register of a mapped BAR.
+#[inline(never)]
+fn store(window: &Window, value: u32) {
+    window.write_u32(8, value).expect("a register inside");
+}
+
+/// A card whose first BAR is mapped: memory that nobody looks at.
+struct Mapped(Arc<dyn Endpoint>, Arc<SharedMemory>);
+
+impl Interposer for Mapped {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.0
+    }
+
+    fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
+        (bar.index() == 0).then(|| Arc::clone(&self.1))
+    }
+}
+
+/// The first BAR of a card, mapped.
+fn mapped_bar(card: Arc<dyn Endpoint>) -> Window {
+    let bytes = card.layout().bars[0].expect("a first BAR").bytes;
+    let memory = Arc::new(SharedMemory::new("bar", bytes).expect("memory"));
+    let function = in_process::attach(Arc::new(Mapped(card, memory)), &Domain::in_process(), "mapped").expect("a card");
+    let window = function.window(BarIndex::new(0).expect("six BARs")).expect("a first BAR");
+    assert!(window.is_mapped());
+    window
+}
+
 /// Runs as many no-ops as a queue has cells, twice its depth: each cell has a place for its completion then, which it gets at its
 /// first use.
 fn use_every_cell(card: &mut Card) {
@@ -90,6 +121,8 @@ fn main() {
     while card.queue().in_flight() > 0 {
         card.queue_mut().poll().expect("completions");
     }
+    let bar = mapped_bar(fabric.endpoint(1));
+    (0..COUNT).for_each(|value| store(&bar, value));
     let mut plan = Recorded::prepare();
     (0..plan.cluster.cards().len()).for_each(|index| use_every_cell(plan.cluster.card_mut(index)));
     for _ in 0..COUNT / FLIGHTS {

@@ -63,6 +63,11 @@ pub trait Interposer: Send + Sync + 'static {
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         self.behind().dma_complete(tag, result);
     }
+
+    /// As [`Endpoint::bar_memory`].
+    fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
+        self.behind().bar_memory(bar)
+    }
 }
 
 impl<I: Interposer> Endpoint for I {
@@ -99,6 +104,6 @@ impl<I: Interposer> Endpoint for I {
     }
 
     fn bar_memory(&self, bar: BarIndex) -> Option<Arc<SharedMemory>> {
-        self.behind().bar_memory(bar)
+        Interposer::bar_memory(self, bar)
     }
 }
