@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
-use cmdseq::Combine;
 use cmdseq::plan::{Collective, FoldOrder, Folding};
+use cmdseq::{Combine, Element};
 
 use crate::data::Source;
 use crate::exit::Result;
@@ -36,13 +36,27 @@ pub(crate) struct Check<'a> {
     expectation: Expectation<'a>,
     source: &'a Source,
     kept: Kept,
+    /// Of a vector form, the blocks of the output of this rank.
+    blocks: Option<(u32, Vec<Copied>)>,
 }
 
-/// Results of folds by offset and length, and their foldings: the ranks of an allreduce share them.
+/// Results of folds by offset and length.
 #[derive(Default)]
 struct Kept {
+    /// And their foldings: the ranks of an allreduce share them.
     folds: BTreeMap<(u64, usize), (Option<Folding>, Vec<u8>)>,
+    /// And the number of ranks that are folded, from rank 0 on: a scan adds one for each rank.
+    prefixes: BTreeMap<(u64, usize), (u32, Vec<u8>)>,
     bytes: usize,
+}
+
+impl Kept {
+    /// Returns whether there is room for so many more bytes, and takes them.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let is_room = self.bytes + bytes <= KEPT_MAX;
+        self.bytes += if is_room { bytes } else { 0 };
+        is_room
+    }
 }
 
 /// A range of an output, and the range of an input that is its source.
@@ -63,11 +77,8 @@ pub(crate) struct Mismatch {
 }
 
 impl Expectation<'_> {
-    /// Returns the block of rank `rank`'s output that contains `offset`.
+    /// Returns the block of rank `rank`'s output that contains `offset`, if the operation is no vector form.
     fn copied(&self, rank: u32, offset: u64) -> Option<Copied> {
-        if self.collective.has_counts() {
-            return self.copied_of_vector_form(rank, offset);
-        }
         let n = self.bytes;
         let number = offset.checked_div(n)?;
         let block = u32::try_from(number).ok().filter(|block| *block < self.ranks)?;
@@ -93,31 +104,27 @@ impl Expectation<'_> {
         }
     }
 
-    /// As [`copied`](Self::copied), for a vector form, whose blocks have different sizes.
-    fn copied_of_vector_form(&self, rank: u32, offset: u64) -> Option<Copied> {
+    /// Returns the blocks of rank `rank`'s output of a vector form, in their order.
+    fn blocks(&self, rank: u32) -> Vec<Copied> {
         let (ranks, own) = (self.ranks as usize, rank as usize);
         let count = |place: usize| self.counts.get(place).copied().unwrap_or(0);
-        if self.collective == Collective::Scatterv {
-            let from_offset = (0..own).map(count).sum();
-            let bytes = count(own);
-            return (offset < bytes).then_some(Copied { offset: 0, from: self.root, from_offset, bytes });
-        }
-        if self.collective == Collective::Gatherv && rank != self.root {
-            return None;
-        }
-        let mut begin = 0;
-        for from in 0..self.ranks {
-            let row = if self.collective == Collective::Alltoallv { from as usize * ranks } else { 0 };
-            let (bytes, from_offset) = match self.collective {
-                Collective::Alltoallv => (count(row + own), (row..row + own).map(count).sum()),
-                _ => (count(from as usize), 0),
-            };
-            if offset < begin + bytes {
-                return Some(Copied { offset: begin, from, from_offset, bytes });
-            }
-            begin += bytes;
-        }
-        None
+        let before = |row: usize| self.counts.iter().skip(row).take(own).sum();
+        // From which rank, where there, and how much.
+        let block = |from: u32| match self.collective {
+            Collective::Alltoallv => (from, before(from as usize * ranks), count(from as usize * ranks + own)),
+            _ => (from, 0, count(from as usize)),
+        };
+        let blocks: Vec<(u32, u64, u64)> = match self.collective {
+            Collective::Scatterv => vec![(self.root, before(0), count(own))],
+            Collective::Gatherv if rank != self.root => Vec::new(),
+            _ => (0..self.ranks).map(block).collect(),
+        };
+        let mut end = 0;
+        let placed = |(from, from_offset, bytes)| {
+            end += bytes;
+            Copied { offset: end - bytes, from, from_offset, bytes }
+        };
+        blocks.into_iter().map(placed).collect()
     }
 
     /// Returns the ranks whose inputs rank `rank`'s output folds, and the offset in these inputs.
@@ -150,28 +157,76 @@ impl Expectation<'_> {
         rank: u32,
         (offset, bytes): (u64, usize),
     ) -> Result<Vec<u8>> {
-        let (ranks, from_offset) = self.folded(rank);
-        // Extend the range to whole elements.
+        let (ranks, _) = self.folded(rank);
+        let contributions: Result<Vec<_>> =
+            ranks.map(|from| self.contribution(combine, source, (rank, from), (offset, bytes))).collect();
+        let folded = match folding {
+            Some(folding) => fold_as(combine, folding, &contributions?),
+            None => fold(combine, &contributions?),
+        };
+        Ok(part(combine, &folded, (offset, bytes)).to_vec())
+    }
+
+    /// Returns what rank `from` gives to these bytes of rank `rank`'s output, extended to whole elements.
+    fn contribution(
+        &self,
+        combine: Combine,
+        source: &Source,
+        (rank, from): (u32, u32),
+        (offset, bytes): (u64, usize),
+    ) -> Result<Vec<u8>> {
         let skip = offset % combine.element.bytes();
         let length = (skip + bytes as u64).next_multiple_of(combine.element.bytes());
-        let mut contributions = Vec::with_capacity(ranks.len());
-        for from in ranks {
-            let mut contribution = vec![0; length as usize];
-            source.fill(from, from_offset + offset - skip, &mut contribution)?;
-            contributions.push(contribution);
+        let mut contribution = vec![0; length as usize];
+        source.fill(from, self.folded(rank).1 + offset - skip, &mut contribution)?;
+        Ok(contribution)
+    }
+
+    /// Returns whether ranks fold what the rank before folds, and then their own.
+    fn is_prefix(&self, combine: Combine, folding: Option<&Folding>) -> bool {
+        // Halves are rounded only once, at the end.
+        let is_half = matches!(combine.element, Element::F16 | Element::Bf16);
+        let is_scan = matches!(self.collective, Collective::Scan | Collective::Exscan);
+        is_scan && !is_half && folding.is_none_or(|folding| in_rank_order(folding).is_some())
+    }
+}
+
+/// Returns these bytes of a fold that was extended to whole elements; fewer if nothing is folded there.
+fn part(combine: Combine, folded: &[u8], (offset, bytes): (u64, usize)) -> &[u8] {
+    let skip = (offset % combine.element.bytes()) as usize;
+    folded.get(skip..).map_or(&[], |rest| &rest[..bytes.min(rest.len())])
+}
+
+/// Returns how many ranks a folding folds, if it takes one after the other from rank 0 on.
+fn in_rank_order(folding: &Folding) -> Option<u32> {
+    match folding {
+        Folding::Rank(rank) => (*rank == 0).then_some(1),
+        Folding::Left(parts) => {
+            let (first, rest) = parts.split_first()?;
+            rest.iter().try_fold(in_rank_order(first)?, |ranks, part| {
+                matches!(part, Folding::Rank(rank) if *rank == ranks).then_some(ranks + 1)
+            })
         }
-        let folded = match folding {
-            Some(folding) => fold_as(combine, folding, &contributions),
-            None => fold(combine, &contributions),
-        };
-        Ok(folded.into_iter().skip(skip as usize).take(bytes).collect())
     }
 }
 
 impl<'a> Check<'a> {
     /// Checks outputs of inputs from `source`.
     pub(crate) fn new(expectation: Expectation<'a>, source: &'a Source) -> Self {
-        Check { expectation, source, kept: Kept::default() }
+        Check { expectation, source, kept: Kept::default(), blocks: None }
+    }
+
+    /// Returns the block of rank `rank`'s output that contains `offset`.
+    fn copied(&mut self, rank: u32, offset: u64) -> Option<Copied> {
+        if !self.expectation.collective.has_counts() {
+            return self.expectation.copied(rank, offset);
+        }
+        if self.blocks.as_ref().is_none_or(|(of, _)| *of != rank) {
+            self.blocks = Some((rank, self.expectation.blocks(rank)));
+        }
+        let (_, blocks) = self.blocks.as_ref()?;
+        let number = blocks.partition_point(|block| block.offset + block.bytes <= offset);
+        blocks.get(number).copied()
     }
 
     /// Passes each wrong byte of the output of a reduction to `wrong`, until it breaks.
@@ -203,7 +258,7 @@ impl<'a> Check<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// As [`Expectation::expected_of_folding`], and keeps it if the other ranks expect the same.
+    /// As [`Expectation::expected_of_folding`], and keeps it if other ranks expect the same, or fold on from it.
     fn expected_of_folding(
         &mut self,
         combine: Combine,
@@ -211,20 +266,39 @@ impl<'a> Check<'a> {
         rank: u32,
         range: (u64, usize),
     ) -> Result<Cow<'_, [u8]>> {
-        let Check { expectation, source, kept } = self;
+        if self.expectation.is_prefix(combine, folding.as_ref()) {
+            return self.expected_of_prefix(combine, rank, range).map(Cow::Owned);
+        }
+        let Check { expectation, source, kept, .. } = self;
         let expected = || expectation.expected_of_folding(combine, folding.as_ref(), source, rank, range);
         // A folding names each rank once, and takes about as much again for those that it nests.
         let bytes = range.1 + 2 * size_of::<Folding>() * expectation.ranks as usize;
         let is_new = !kept.folds.contains_key(&range);
-        if is_new && expectation.collective == Collective::Allreduce && kept.bytes + bytes <= KEPT_MAX {
+        if is_new && expectation.collective == Collective::Allreduce && kept.has_room(bytes) {
             let expected = expected()?;
-            kept.bytes += bytes;
             kept.folds.insert(range, (folding.clone(), expected));
         }
         match kept.folds.get(&range) {
             Some((same, expected)) if *same == folding => Ok(Cow::Borrowed(expected)),
             _ => expected().map(Cow::Owned),
         }
+    }
+
+    /// Returns a range of what rank `rank` of a scan expects: what an earlier rank expects, and on from there.
+    fn expected_of_prefix(&mut self, combine: Combine, rank: u32, range: (u64, usize)) -> Result<Vec<u8>> {
+        let Check { expectation, source, kept, .. } = self;
+        let (ranks, _) = expectation.folded(rank);
+        let earlier = kept.prefixes.get(&range).filter(|(folded, _)| *folded <= ranks.end).cloned();
+        let (from, mut folded) = earlier.unwrap_or_default();
+        for from in from..ranks.end {
+            let own = expectation.contribution(combine, source, (rank, from), range)?;
+            folded = if from == 0 { own } else { fold(combine, &[folded, own]) };
+        }
+        let expected = part(combine, &folded, range).to_vec();
+        if ranks.end > 0 && (kept.prefixes.contains_key(&range) || kept.has_room(folded.len())) {
+            kept.prefixes.insert(range, (ranks.end, folded));
+        }
+        Ok(expected)
     }
 
     /// Returns the first wrong byte of `data`, which begins at `offset` of rank `rank`'s output.
@@ -261,7 +335,7 @@ impl<'a> Check<'a> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let Some(copied) = self.expectation.copied(rank, at) else {
+            let Some(copied) = self.copied(rank, at) else {
                 // There should be no output from here on.
                 let rest = data[done..].iter().zip(at..);
                 let mut rest = rest.map(|(found, at)| wrong(Mismatch { offset: at, found: *found, expected: 0 }));
@@ -317,7 +391,8 @@ mod tests {
     #[test]
     fn vector_forms_by_hand() {
         let blocks = |collective, counts, rank| -> Vec<(u32, u64, u64)> {
-            let case = Expectation { counts, ..expectation(collective) };
+            let source = Source::Pattern { seed: 0 };
+            let mut case = Check::new(Expectation { counts, ..expectation(collective) }, &source);
             let mut at = 0;
             let next = || {
                 let one = case.copied(rank, at)?;
@@ -375,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_of_a_fold_is_seen() {
-        use cmdseq::{Element, Reduction};
+        use cmdseq::Reduction;
         let combine = Some(Combine::new(Reduction::Sum, Element::U16));
         let source = Source::Pattern { seed: 7 };
         let mut case = Check::new(Expectation { combine, ..expectation(Collective::Scan) }, &source);
@@ -403,7 +478,7 @@ mod tests {
     /// Ranks of an allreduce that fold in one order share what is expected; others do not.
     #[test]
     fn ranks_share_a_fold_only_if_they_fold_alike() {
-        use cmdseq::{Element, Reduction};
+        use cmdseq::Reduction;
         let combine = Combine::new(Reduction::Sum, Element::F32);
         let source = Source::Pattern { seed: 7 };
         let mut case =
@@ -418,5 +493,41 @@ mod tests {
             }
         }
         assert_eq!(case.kept.folds.len(), 3);
+    }
+
+    /// A scan expects the same of each rank whether earlier ranks were looked at or not, in any order.
+    #[test]
+    fn ranks_of_a_scan_fold_on_from_earlier_ones() {
+        use cmdseq::Reduction;
+        let source = Source::Pattern { seed: 7 };
+        for (collective, element) in [Collective::Scan, Collective::Exscan].into_iter().flat_map(|collective| {
+            [Element::I16, Element::F32, Element::F16, Element::F64].map(|one| (collective, one))
+        }) {
+            let combine = Combine::new(Reduction::Sum, element);
+            let case = || Expectation { ranks: 6, bytes: 64, combine: Some(combine), ..expectation(collective) };
+            let mut kept = Check::new(case(), &source);
+            for (rank, range) in [0, 1, 3, 2, 5, 5, 4].into_iter().flat_map(|rank| [(rank, (0, 64)), (rank, (3, 9))]) {
+                let ranks = case().folded(rank).0;
+                let order = Folding::Left(ranks.map(Folding::Rank).collect());
+                for folding in [None, Some(order)].into_iter().filter(|one| one.is_none() || rank > 1) {
+                    let alone = case().expected_of_folding(combine, folding.as_ref(), &source, rank, range).unwrap();
+                    assert_eq!(kept.expected_of_folding(combine, folding, rank, range).unwrap(), alone);
+                }
+            }
+            let is_half = element == Element::F16;
+            assert_eq!(kept.kept.prefixes.len(), if is_half { 0 } else { 2 });
+        }
+    }
+
+    #[test]
+    fn a_folding_in_rank_order_is_known() {
+        let left = |parts: Vec<Folding>| Folding::Left(parts);
+        let rank = Folding::Rank;
+        assert_eq!(in_rank_order(&rank(0)), Some(1));
+        assert_eq!(in_rank_order(&left(vec![rank(0), rank(1), rank(2)])), Some(3));
+        assert_eq!(in_rank_order(&left(vec![left(vec![rank(0), rank(1)]), rank(2)])), Some(3));
+        assert_eq!(in_rank_order(&left(vec![rank(0), left(vec![rank(1), rank(2)])])), None);
+        assert_eq!(in_rank_order(&left(vec![rank(1), rank(0)])), None);
+        assert_eq!(in_rank_order(&rank(1)), None);
     }
 }
