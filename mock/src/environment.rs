@@ -67,6 +67,8 @@ pub(crate) struct Environment {
     pub(crate) moving: Option<Move>,
     /// Planted faults that wait for a transfer.
     pub(crate) watches: Vec<Fault>,
+    /// Planted faults that strike again after a reset of a card that has not rung.
+    pub(crate) outlasting: Vec<Fault>,
     /// Bytes read and written since the lock was taken.
     pub(crate) hold_bytes: u64,
     /// Card memory, and blocks that were the last to hold some, to be freed after the lock is released.

@@ -77,6 +77,7 @@ impl Core {
             next_burst: 0,
             moving: None,
             watches: Vec::new(),
+            outlasting: Vec::new(),
             hold_bytes: 0,
             discarded: Vec::new(),
             world,
@@ -119,7 +120,7 @@ impl Core {
             readiness: Readiness::default(),
             is_frozen: false,
             is_gone: false,
-            until_doorbell: Some(Vec::new()),
+            has_rung: false,
         };
         card.reset(profile.receive_buffer_bytes, world);
         card

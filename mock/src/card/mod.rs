@@ -51,7 +51,6 @@ use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
 use crate::card::user_logic::UserLogic;
 use crate::card::windows::Windows;
-use crate::fault::Fault;
 use crate::net::link::Link;
 use crate::proto::optweb::one_sided::Served;
 use crate::proto::optweb::signal::SIGNALS;
@@ -102,8 +101,8 @@ pub(crate) struct Card {
     pub(crate) is_frozen: bool,
     /// The card no longer answers (a planted fault).
     pub(crate) is_gone: bool,
-    /// Planted faults that strike again after a reset; `None` from the first doorbell on.
-    pub(crate) until_doorbell: Option<Vec<Fault>>,
+    /// It has taken a doorbell since the fabric was made. Until then planted faults outlast its resets.
+    pub(crate) has_rung: bool,
 }
 
 impl Card {

@@ -14,8 +14,9 @@ impl Core {
     pub(crate) fn plant(&mut self, fault: Fault) {
         match fault.when() {
             When::Now | When::After(0) => {
-                if let Some(card) = fault.undone_by_reset().and_then(|node| self.cards.get_mut(node as usize)) {
-                    card.until_doorbell.iter_mut().for_each(|faults| faults.push(fault));
+                let card = fault.undone_by_reset().and_then(|node| self.cards.get(node as usize));
+                if card.is_some_and(|card| !card.has_rung) {
+                    self.env.outlasting.push(fault);
                 }
                 self.strike(fault);
             }

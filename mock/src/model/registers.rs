@@ -232,7 +232,7 @@ impl Core {
                 if !is_sound {
                     return self.on(index).halt(Errors::BAD_DOORBELL);
                 }
-                card.until_doorbell = None;
+                card.has_rung = true;
                 self.on(index).kick();
                 self.run();
             }

@@ -3,6 +3,7 @@
 use crate::card::readiness::Readiness;
 use crate::environment::Pace;
 use crate::event::Event;
+use crate::fault::Fault;
 use crate::world::Core;
 
 const PS_PER_MS: u64 = 1_000_000_000;
@@ -16,8 +17,10 @@ impl Core {
         let contents = self.cards[index].reset(self.env.profile.receive_buffer_bytes, &self.env.world);
         self.env.discarded.push(Box::new(contents));
         self.on(index).join_switches();
-        for fault in self.cards[index].until_doorbell.clone().unwrap_or_default() {
-            self.strike(fault);
+        if !self.cards[index].has_rung {
+            let outlasting = self.env.outlasting.clone();
+            let of_card = |fault: &Fault| fault.undone_by_reset().is_some_and(|node| node as usize == index);
+            outlasting.into_iter().filter(of_card).for_each(|fault| self.strike(fault));
         }
         if self.env.profile.hardware.reset_ms > 0 {
             self.cards[index].readiness = Readiness::Resetting;

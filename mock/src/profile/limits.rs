@@ -1,6 +1,6 @@
 //! Limits of the numbers of a profile, so that sums of times fit the registers that tell them, and every rate moves data.
 
-use super::{Profile, ProfileError};
+use super::{Profile, ProfileError, mpi_fpga, novog};
 
 /// Longest period of a clock: 10 MHz.
 const CYCLE_PS_MAX: u64 = 100_000;
@@ -16,12 +16,53 @@ const MBPS_MAX: u64 = 100_000_000;
 const BEAT_BYTES_MAX: u64 = 4096;
 /// Longest time between beats of a fold.
 const BEAT_CYCLES_MAX: u64 = 64;
+/// Largest FIFO, in phits or packets.
+const FIFO_MAX: u64 = 1 << 20;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
+/// Name, value, least and most of a number.
+type Limit = (&'static str, u64, u64, u64);
+
+/// Slowest and fastest clock, in hertz.
+const HERTZ: (u64, u64) = (1_000_000_000_000 / CYCLE_PS_MAX, 1_000_000_000_000);
+
+fn of_switch(switch: &mpi_fpga::Profile) -> [Limit; 15] {
+    [
+        ("clock of the switches in Hz", switch.clock_hertz, HERTZ.0, HERTZ.1),
+        ("route computation cycles", switch.route_cycles, 0, CYCLES_MAX),
+        ("virtual channel allocation cycles", switch.channel_cycles, 0, CYCLES_MAX),
+        ("switch allocation cycles", switch.allocation_cycles, 0, CYCLES_MAX),
+        ("switch traversal cycles", switch.traversal_cycles, 0, CYCLES_MAX),
+        ("number of virtual channels", switch.virtual_channels as u64, 2, 256),
+        ("phits of an input FIFO", switch.input_phits as u64, 1, FIFO_MAX),
+        ("phits of an output FIFO", switch.output_phits as u64, 1, FIFO_MAX),
+        ("latency of a switch's link in ps", switch.link_ps, 0, LATENCY_PS_MAX),
+        ("rate of a switch's link in b/s", switch.link_bps, 1_000_000 * MBPS_MIN, 1_000_000 * MBPS_MAX),
+        ("latency from processor to switch in ps", switch.host_ps, 0, LATENCY_PS_MAX),
+        ("phits of DMA in a cycle", switch.dma_phits, 1, BEAT_BYTES_MAX),
+        ("overhead of a message in ps", switch.overhead_ps, 0, LATENCY_PS_MAX),
+        ("collective control cycles", switch.control_cycles, 0, CYCLES_MAX),
+        ("aggregation cycles", switch.float_cycles, 0, CYCLES_MAX),
+    ]
+}
+
+fn of_router(router: &novog::Profile) -> [Limit; 9] {
+    [
+        ("clock of the routers in Hz", router.router_hertz, HERTZ.0, HERTZ.1),
+        ("mean latency of a router's link in ps", router.link_ps, 0, LATENCY_PS_MAX),
+        ("deviation of a link's latency in ps", router.link_sd_ps, 0, LATENCY_PS_MAX),
+        ("least latency of a router's link in ps", router.link_min_ps, 0, router.link_max_ps),
+        ("largest latency of a router's link in ps", router.link_max_ps, 0, LATENCY_PS_MAX),
+        ("deviation of a lane's latency in ps", router.lane_sd_ps, 0, LATENCY_PS_MAX),
+        ("deviation of a router's clock in ppm", router.clock_ppm, 0, 100_000),
+        ("packets of a router's input", router.input_packets as u64, 1, FIFO_MAX),
+        ("packets of a router's queue", router.queue_packets as u64, 1, FIFO_MAX),
+    ]
+}
+
 impl Profile {
-    /// Name, value, least and most of each number.
-    fn limits(&self) -> [(&'static str, u64, u64, u64); 19] {
+    fn limits(&self) -> [Limit; 19] {
         [
             ("clock period in ps", self.cycle_ps, 1, CYCLE_PS_MAX),
             ("dispatch cycles", self.dispatch_cycles, 0, CYCLES_MAX),
@@ -48,7 +89,15 @@ impl Profile {
 
     /// Checks every number by itself.
     pub(super) fn check_numbers(&self) -> Result<(), ProfileError> {
-        match self.limits().into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+        let switch = self.switch.iter().flat_map(of_switch);
+        let router = self.router.iter().flat_map(of_router);
+        match self
+            .limits()
+            .into_iter()
+            .chain(switch)
+            .chain(router)
+            .find(|(_, value, least, most)| !(least..=most).contains(&value))
+        {
             None => Ok(()),
             Some((what, value, least, most)) => Err(ProfileError::Number { what, value, least, most }),
         }

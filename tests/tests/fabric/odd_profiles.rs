@@ -14,6 +14,46 @@ macro_rules! numbers {
     };
 }
 
+/// Sets numbers of switches that compute, or of routers, if the profile has them.
+macro_rules! parts {
+    ($part:ident: $($field:ident),* $(,)?) => {
+        [$((
+            concat!(stringify!($part), ".", stringify!($field)),
+            (|profile, value| profile.$part.iter_mut().for_each(|part| part.$field = value as _)) as Set,
+        )),*]
+    };
+}
+
+const OF_SWITCHES: [(&str, Set); 15] = parts![
+    switch: clock_hertz,
+    route_cycles,
+    channel_cycles,
+    allocation_cycles,
+    traversal_cycles,
+    virtual_channels,
+    input_phits,
+    output_phits,
+    link_ps,
+    link_bps,
+    host_ps,
+    dma_phits,
+    overhead_ps,
+    control_cycles,
+    float_cycles,
+];
+
+const OF_ROUTERS: [(&str, Set); 9] = parts![
+    router: router_hertz,
+    link_ps,
+    link_sd_ps,
+    link_min_ps,
+    link_max_ps,
+    lane_sd_ps,
+    clock_ppm,
+    input_packets,
+    queue_packets,
+];
+
 /// Every number of a profile but those of its hardware, its routers and its switches that compute.
 const NUMBERS: [(&str, Set); 23] = numbers![
     published_nodes,
@@ -114,6 +154,24 @@ fn a_profile_with_one_odd_number_is_refused_or_works() {
     for profile in profiles() {
         assert_eq!(works(&profile), Ok(true));
         for ((name, set), value) in NUMBERS.iter().flat_map(|number| ODD.map(|value| (number, value))) {
+            let mut odd = profile.clone();
+            set(&mut odd, value);
+            failed.extend(works(&odd).err().map(|error| format!("{name} = {value}: {error}")));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn switches_and_routers_with_one_odd_number_are_refused_or_work() {
+    let mut failed = Vec::new();
+    for (profile, numbers) in [
+        (Profile::mpi_fpga_of("2x2x1").unwrap(), &OF_SWITCHES[..]),
+        (Profile::mpi_fpga_of("fat:4").unwrap(), &OF_SWITCHES[..]),
+        (Profile::novo_g_of("2x2x1").unwrap(), &OF_ROUTERS[..]),
+    ] {
+        assert_eq!(works(&profile), Ok(true));
+        for ((name, set), value) in numbers.iter().flat_map(|number| ODD.map(|value| (number, value))) {
             let mut odd = profile.clone();
             set(&mut odd, value);
             failed.extend(works(&odd).err().map(|error| format!("{name} = {value}: {error}")));
