@@ -70,7 +70,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// Whether the card supports `operation`.
     pub fn runs(&self, operation: Operation) -> bool {
-        self.operations >> (operation as u8) & 1 == 1
+        self.operations & operation.bit() != 0
     }
 
     /// From one stripe of card memory to the next: 2K, bytes.

@@ -128,7 +128,15 @@ pub struct Completion {
     pub phase: bool,
 }
 
+/// Converts `cycles` of a clock to microseconds.
+pub fn microseconds(cycles: u64, clock_khz: u32) -> f64 {
+    cycles as f64 * 1e3 / f64::from(clock_khz)
+}
+
 impl Completion {
+    /// The bits of the cycle counter that completions carry.
+    pub const CYCLES_MASK: u64 = mask(WIDE_BITS);
+
     /// Encodes the word. Counts wrap to the width of their fields.
     pub fn encode(&self) -> [u8; BYTES] {
         let words = [

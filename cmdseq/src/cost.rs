@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::Capabilities;
 use crate::capability::Timing;
+use crate::named::named;
 
 /// The parameters of predictions: reported by the cards, or measured.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,34 +27,19 @@ impl CostModel {
     }
 }
 
-/// What a part of a time is spent on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Bound {
-    /// Steps whose time does not depend on the bytes.
-    Latency,
-    /// Beats at the rate of a link.
-    Link,
-    /// Beats at the rate of a pseudo channel or of a card's loop-back, or of their share of it.
-    Channel,
-    /// Beats at the rate of the reduction units.
-    Reduce,
-    /// Bytes at the rate of the host link.
-    Host,
-}
-
-impl Bound {
-    /// All of them.
-    pub const ALL: [Bound; 5] = [Bound::Latency, Bound::Link, Bound::Channel, Bound::Reduce, Bound::Host];
-
-    /// Name in messages and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Bound::Latency => "latency",
-            Bound::Link => "link",
-            Bound::Channel => "memory channel",
-            Bound::Reduce => "reduction",
-            Bound::Host => "host link",
-        }
+named! {
+    /// What a part of a time is spent on.
+    Bound {
+        /// Steps whose time does not depend on the bytes.
+        Latency, "latency";
+        /// Beats at the rate of a link.
+        Link, "link";
+        /// Beats at the rate of a pseudo channel or of a card's loop-back, or of their share of it.
+        Channel, "memory channel";
+        /// Beats at the rate of the reduction units.
+        Reduce, "reduction";
+        /// Bytes at the rate of the host link.
+        Host, "host link";
     }
 }
 
@@ -84,8 +70,8 @@ impl Terms {
     pub fn dominant(&self) -> Bound {
         let mut most = Bound::Latency;
         for bound in Bound::ALL {
-            if self.of(bound) > self.of(most) {
-                most = bound;
+            if self.of(*bound) > self.of(most) {
+                most = *bound;
             }
         }
         most

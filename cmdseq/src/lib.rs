@@ -100,7 +100,7 @@ pub use completion::{Completion, Status};
 pub use cost::CostModel;
 pub use encoded::Encoded;
 pub use instruction::{AddressSpace, DecodeError, Flags, Instruction, Layout, Operand, Operation};
-pub use ranges::{AddressOverflow, Context, OwnBlock, RangeError, Transfer, Transfers, transfers};
+pub use ranges::{Context, OwnBlock, RangeError, Transfer, Transfers, transfers};
 pub use reduction::{Combine, Element, Reduction};
 pub use refusal::{Declaration, Reason, Refusal};
 pub use table::{Table, Tables};

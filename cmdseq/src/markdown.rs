@@ -32,7 +32,9 @@ fn table(name: &str) -> String {
     match name {
         "instruction" => words(&instruction_fields(), 8 * instruction::BYTES),
         "operands" => rows(["bit", "meaning"], operands()),
-        "address spaces" => rows(["code", "space", "meaning"], (0..).zip(AddressSpace::ALL).map(address_space)),
+        "address spaces" => {
+            rows(["code", "space", "meaning"], (0..).zip(AddressSpace::ALL.iter().copied()).map(address_space))
+        }
         "flags" => rows(["bit", "flag", "meaning"], flags()),
         "operations" => rows(["code", "name", "reads", "meaning"], Operation::ALL.iter().map(|one| operation(*one))),
         "element types" => rows(

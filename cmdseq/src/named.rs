@@ -29,6 +29,62 @@ macro_rules! named {
     };
 }
 
+/// A [`named`] enum with `meaning()`: the documentation of each value.
+macro_rules! explained {
+    (
+        $(#[$doc:meta])* $name:ident
+        { $($(#[doc = $item_doc:literal])* $item:ident $(= $code:literal)?, $text:literal;)* }
+    ) => {
+        $crate::named::named! {
+            $(#[$doc])*
+            $name { $($(#[doc = $item_doc])* $item $(= $code)?, $text;)* }
+        }
+
+        impl $name {
+            /// Returns its description, one sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $($name::$item => concat!($($item_doc),*).trim_ascii(),)*
+                }
+            }
+        }
+    };
+}
+
+/// An [`explained`] enum whose values have codes, each with a bit in a capability register of a card.
+macro_rules! coded {
+    (
+        $(#[$doc:meta])* $name:ident in $bits:ident
+        { $($(#[doc = $item_doc:literal])* $item:ident = $code:literal, $text:literal;)* }
+    ) => {
+        $crate::named::explained! {
+            $(#[$doc])*
+            #[repr(u8)]
+            $name { $($(#[doc = $item_doc])* $item = $code, $text;)* }
+        }
+
+        impl $name {
+            /// Returns the value with this code; 0 is none.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some($name::$item),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns its bit in the capability registers of a card.
+            pub const fn bit(self) -> $bits {
+                1 << self as u8
+            }
+
+            /// Returns the values whose bits are set.
+            pub fn in_bits(bits: $bits) -> impl Iterator<Item = Self> {
+                $name::ALL.iter().copied().filter(move |one| bits & one.bit() != 0)
+            }
+        }
+    };
+}
+
 /// `FromStr` of a [`named`] enum, and the error of unknown names.
 macro_rules! parsed {
     ($name:ident($what:literal, $error:ident)) => {
@@ -47,4 +103,4 @@ macro_rules! parsed {
     };
 }
 
-pub(crate) use {named, parsed};
+pub(crate) use {coded, explained, named, parsed};

@@ -27,38 +27,9 @@ pub struct Table {
 }
 
 /// Why a table is invalid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
-    /// Not a whole number of entries, or none.
-    #[error("invalid table of {0} B: expected one entry of {ENTRY_BYTES} B for each rank")]
-    Length(usize),
-    /// No entries, or more than ranks.
-    #[error("table of {entries} entries: the card allows 1 to {most}")]
-    Entries {
-        /// In the table.
-        entries: usize,
-        /// The card's limit.
-        most: u32,
-    },
-    /// The card has no such slot.
-    #[error("no table slot {slot} (the card has {slots} slots)")]
-    Slot {
-        /// Of the table.
-        slot: u16,
-        /// Number of slots.
-        slots: u32,
-    },
-    /// A misaligned block.
-    #[error("the block of rank {rank} has displacement {displacement}: expected a multiple of {align}")]
-    Alignment {
-        /// Whose block.
-        rank: usize,
-        /// Its displacement, bytes.
-        displacement: u64,
-        /// The card's alignment.
-        align: u32,
-    },
-}
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TableError(String);
 
 impl Table {
     /// Returns consecutive blocks of these lengths, each at a multiple of `align` bytes. Displacements saturate, which is outside
@@ -97,11 +68,13 @@ impl Table {
     /// Decodes what [`encode`](Table::encode) returns.
     ///
     /// # Errors
-    /// [`TableError::Length`].
+    /// [`TableError`] unless they are a whole number of entries.
     pub fn decode(bytes: &[u8]) -> Result<Self, TableError> {
         let (chunks, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if chunks.is_empty() || !rest.is_empty() {
-            return Err(TableError::Length(bytes.len()));
+            let cause =
+                format!("invalid table of {} B: expected one entry of {ENTRY_BYTES} B for each rank", bytes.len());
+            return Err(TableError(cause));
         }
         let entry = |chunk: &[u8; ENTRY_BYTES]| {
             let number = u128::from_le_bytes(*chunk);
@@ -115,17 +88,22 @@ impl Table {
     /// # Errors
     /// The first violation.
     pub fn check(&self, slot: u16, capabilities: &Capabilities) -> Result<(), TableError> {
-        if u32::from(slot) >= capabilities.tables {
-            return Err(TableError::Slot { slot, slots: capabilities.tables });
+        let slots = capabilities.tables;
+        if u32::from(slot) >= slots {
+            return Err(TableError(format!("no table slot {slot} (the card has {slots} slots)")));
         }
         let most = capabilities.communicator_ranks.min(capabilities.nodes);
-        if self.entries.is_empty() || self.entries.len() as u64 > u64::from(most) {
-            return Err(TableError::Entries { entries: self.entries.len(), most });
+        let entries = self.entries.len();
+        if entries == 0 || entries as u64 > u64::from(most) {
+            return Err(TableError(format!("table of {entries} entries: the card allows 1 to {most}")));
         }
         let align = capabilities.address_align.max(1);
         let is_off = |entry: &Entry| entry.bytes != 0 && !entry.displacement.is_multiple_of(align.into());
         match self.entries.iter().position(is_off) {
-            Some(rank) => Err(TableError::Alignment { rank, displacement: self.entries[rank].displacement, align }),
+            Some(rank) => Err(TableError(format!(
+                "the block of rank {rank} has displacement {}: expected a multiple of {align}",
+                self.entries[rank].displacement
+            ))),
             None => Ok(()),
         }
     }

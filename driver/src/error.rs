@@ -196,7 +196,7 @@ pub enum Error {
         /// The rank.
         rank: u32,
         /// Kind of its error.
-        kind: PeerFailure,
+        kind: ErrorKind,
         /// Its error, with the causes.
         message: String,
     },
@@ -271,9 +271,9 @@ pub enum Error {
     },
 }
 
-/// Kind of another rank's error.
+/// Kind of an error, as ranks tell each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum PeerFailure {
+pub enum ErrorKind {
     /// The operation failed.
     Failed,
     /// Refused before anything was launched.
@@ -305,8 +305,8 @@ impl Error {
         }
     }
 
-    /// The kind of this error for other ranks.
-    pub(crate) fn kind(&self) -> PeerFailure {
+    /// Returns the kind of this error.
+    pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Peer { kind, .. } => *kind,
             Error::Refused(_)
@@ -314,13 +314,16 @@ impl Error {
             | Error::Mismatch { .. }
             | Error::Differs { .. }
             | Error::TableFull { .. }
+            | Error::IdsSpent { .. }
             | Error::Full { .. }
-            | Error::HostMemoryUnbound { .. } => PeerFailure::Refused,
-            Error::Timeout { .. } => PeerFailure::Timeout,
+            | Error::Board(_)
+            | Error::HostMemoryUnbound { .. }
+            | Error::NoHostMemory { .. } => ErrorKind::Refused,
+            Error::Timeout { .. } => ErrorKind::Timeout,
             Error::Removed { .. }
             | Error::Bus(fpga_hal::Error::Removed { .. })
-            | Error::Failed { status: Status::LinkDown, .. } => PeerFailure::Gone,
-            _ => PeerFailure::Failed,
+            | Error::Failed { status: Status::LinkDown, .. } => ErrorKind::Gone,
+            _ => ErrorKind::Failed,
         }
     }
 

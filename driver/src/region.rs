@@ -135,12 +135,20 @@ impl Region {
     /// restored. `on_progress` is called for every queue full of words, and may break off.
     ///
     /// # Errors
-    /// Those of [`Control::load`] and [`Loader::load`]: for a bitstream that is refused nothing was started, and after any other
-    /// error the region holds nothing and takes the next image.
+    /// Those of [`Control::load`] and [`Loader::load`]. After an error the region holds nothing, if the load had
+    /// [begun](Self::has_begun); otherwise it holds what it held. It takes the next image.
     pub fn load(&mut self, bitstream: &[u8], on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         match &mut self.loader {
             AnyLoader::Control(control) => Ok(control.load(bitstream, on_progress)?),
             AnyLoader::Alveo(loader) => Ok(loader.load(bitstream, on_progress)?),
+        }
+    }
+    /// Returns whether the last load has begun to write its bitstream. If not, as after one that was refused, the region holds what it
+    /// held.
+    pub fn has_begun(&self) -> bool {
+        match &self.loader {
+            AnyLoader::Control(control) => control.has_begun(),
+            AnyLoader::Alveo(loader) => loader.has_begun(),
         }
     }
 }

@@ -13,8 +13,11 @@ use nix::sys::eventfd::EventFd;
 use crate::bus::{Bus, Piece};
 use crate::endpoint::intx::{Intx, raise};
 use crate::endpoint::msix::Msix;
-use crate::endpoint::{BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use crate::memory::backend::{DomainBackend, Mapping};
+use crate::endpoint::{
+    BarLayout, DmaFault, DmaPort, DmaProgress, DmaTag, Endpoint, InterruptPort, Layout, ResetKind, has_intx,
+    is_bus_master,
+};
+use crate::memory::backend::{DomainBackend, Mapping, NotMapped};
 use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
 use crate::memory::table::InProcessIommu;
 use crate::owner::Owner;
@@ -31,7 +34,7 @@ impl DomainBackend for InProcessIommu {
         false
     }
 
-    fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
+    fn map(&self, mapping: Mapping, _entry_limit: usize) -> std::result::Result<(), NotMapped> {
         InProcessIommu::map(self, mapping);
         Ok(())
     }
@@ -191,11 +194,7 @@ impl Bus for InProcess {
             InterruptKind::Msix => self.msix()?.map_or(0, |msix| msix.vectors()),
             // Endpoints have no port for MSI.
             InterruptKind::Msi => 0,
-            InterruptKind::Intx => {
-                let mut pin = [0];
-                self.endpoint.config_read(config::INTERRUPT_PIN, &mut pin);
-                u16::from((1..=4).contains(&pin[0]))
-            }
+            InterruptKind::Intx => has_intx(&*self.endpoint).into(),
         })
     }
 
@@ -269,14 +268,9 @@ impl InProcess {
         self.link.intx.connect(None, |counter| raise(counter));
     }
 
-    /// Reads back whether bus mastering is on: the endpoint decides which bits of its command register it accepts.
+    /// Notes whether the function is bus master now.
     fn note_bus_master(&self) {
-        let mut command = [0; 2];
-        self.endpoint.config_read(config::COMMAND, &mut command);
-        // All-ones: the function is gone and masters nothing.
-        let command = u16::from_le_bytes(command);
-        let master = command != u16::MAX && command & config::COMMAND_MASTER != 0;
-        self.link.master.store(master, Ordering::Release);
+        self.link.master.store(is_bus_master(&*self.endpoint), Ordering::Release);
     }
 }
 

@@ -75,7 +75,7 @@ impl Removal {
     }
 
     /// Sets the state. All memory is all-ones before any thread can see the state.
-    pub(crate) fn mark(&self) {
+    fn mark(&self) {
         let mut memory = self.memory();
         memory.drain(..).filter_map(|memory| memory.upgrade()).for_each(|memory| memory.vanish());
         self.gone.store(true, Ordering::Release);

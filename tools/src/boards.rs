@@ -1,6 +1,6 @@
 //! Board files: those that a user adds, and what `info` shows of the one that is used.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use cmdseq::text::printable;
@@ -79,16 +79,9 @@ fn in_directory(directory: &Path, may_be_missing: bool) -> Result<Vec<Board>> {
 }
 
 fn parse(path: &Path) -> Result<Board> {
-    let (file, _) = input_file::open(path)?;
+    let bytes = input_file::read(path, Board::BYTES_MAX as u64)?;
     let name = printable(&path.to_string_lossy());
-    let mut text = String::new();
-    match file.take(Board::BYTES_MAX as u64 + 1).read_to_string(&mut text) {
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::InvalidData => {
-            return Err(Failure::refused(format!("{name}: no text in UTF-8")));
-        }
-        Err(error) => return Err(Failure::file(path, &error)),
-    }
+    let text = String::from_utf8(bytes).map_err(|_| Failure::refused(format!("{name}: no text in UTF-8")))?;
     Board::parse(&name, &text).map_err(|error| Failure::refused(error.to_string()))
 }
 

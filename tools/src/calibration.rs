@@ -1,9 +1,8 @@
 //! Calibration files: `fpgactl.calibration/1` (docs/json.md), written by `calibrate`, read by `plan` and `coll`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::io::Read as _;
 use std::path::Path;
 
 use cmdseq::calibration::{Calibration, Parameter, Unmeasured};
@@ -124,10 +123,10 @@ impl File {
     /// Converts the file; refuses duplicate, unknown and invalid values.
     fn calibration(self) -> std::result::Result<Calibration, String> {
         let field = |name: &str| TimingField::named(name).ok_or_else(|| format!("unknown parameter {name:?}"));
-        let mut seen: BTreeMap<&'static str, ()> = BTreeMap::new();
-        let mut once = |field: &'static TimingField| match seen.insert(field.name, ()) {
-            None => Ok(field),
-            Some(()) => Err(format!("duplicate parameter {}", field.name)),
+        let mut seen: BTreeSet<&'static str> = BTreeSet::new();
+        let mut once = |field: &'static TimingField| match seen.insert(field.name) {
+            true => Ok(field),
+            false => Err(format!("duplicate parameter {}", field.name)),
         };
         let mut parameters = Vec::new();
         for one in self.parameters {
@@ -149,7 +148,7 @@ impl File {
         for one in self.not_measured {
             unmeasured.push(Unmeasured { field: once(field(&one.name)?)?, why: one.why });
         }
-        if let Some(missing) = Timing::FIELDS.iter().find(|field| !seen.contains_key(field.name)) {
+        if let Some(missing) = Timing::FIELDS.iter().find(|field| !seen.contains(field.name)) {
             return Err(format!("missing parameter {}: expected in `parameters` or `not_measured`", missing.name));
         }
         let mut links = BTreeMap::new();
@@ -172,12 +171,7 @@ impl File {
 pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<CostModel> {
     let Some(path) = path else { return Ok(CostModel::stated(capabilities)) };
     let refuse = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
-    let (mut file, metadata) = input_file::open(path)?;
-    if metadata.len() > MAX_BYTES {
-        return Err(refuse(format!("file too large: {} B, expected at most {MAX_BYTES} B", metadata.len())));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
+    let text = String::from_utf8(input_file::read(path, MAX_BYTES)?).map_err(|error| refuse(error.to_string()))?;
     let calibration = File::parse(&text)
         .and_then(File::calibration)
         .map_err(|cause| refuse(format!("invalid calibration: {cause}")))?;
@@ -193,10 +187,8 @@ pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<
 pub(crate) fn fingerprint(path: Option<&Path>) -> String {
     let Some(path) = path else { return "as the cards state".to_owned() };
     let mut hasher = DefaultHasher::new();
-    match input_file::open(path) {
-        Ok((file, _)) => {
-            let mut bytes = Vec::new();
-            let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
+    match input_file::read(path, MAX_BYTES) {
+        Ok(bytes) => {
             hasher.write(&bytes);
             format!("a file with hash {:016x}", hasher.finish())
         }

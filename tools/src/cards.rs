@@ -201,7 +201,7 @@ impl Cards {
 
     /// Converts `error` of a card that occurred in `phase`.
     pub(crate) fn failed(&self, phase: &str, error: fpga_driver::Error) -> Failure {
-        self.failure(self.cluster.in_phase(error, &self.nodes(), phase))
+        self.failure(fpga_driver::in_phase(error, &self.nodes(), phase))
     }
 
     pub(crate) fn capabilities(&self) -> &Capabilities {

@@ -1,6 +1,5 @@
 //! `fpgactl channel check FILE`: checks a CIRCUS channel definition and prints its channels.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use cmdseq::asm::Diagnostic;
@@ -70,10 +69,7 @@ pub(crate) fn check(cli: &Cli, arguments: &ChannelCheck) -> Result<()> {
 
 /// Reads a definition.
 pub(crate) fn open(path: &Path) -> Result<Definition> {
-    let (file, _) = input_file::open(path)?;
-    let mut bytes = Vec::new();
-    // One byte more than a definition may have, so that the parser refuses larger files.
-    file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
+    let bytes = input_file::read(path, BYTES_MAX as u64)?;
     fpga_channels::parse(&bytes).map_err(|error| {
         let text = String::from_utf8_lossy(&bytes);
         let source = text.split('\n').nth(error.line as usize - 1).unwrap_or_default();

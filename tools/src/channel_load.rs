@@ -2,10 +2,9 @@
 //! routing tables.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::path::Path;
 
-use cmdseq::routing::{Tables, Torus};
+use cmdseq::routing::{PortTables, Torus};
 use fpga_channels::Definition;
 use fpga_driver::channel::Network;
 use fpga_select::{Kind, Selector};
@@ -111,14 +110,9 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
 }
 
 /// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.
-fn given(path: &Path, torus: Torus) -> Result<Tables> {
+fn given(path: &Path, torus: Torus) -> Result<PortTables> {
     let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-    let (file, _) = input_file::open(path)?;
-    let mut text = Vec::new();
-    file.take(TABLES_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
-    if text.len() as u64 > TABLES_BYTES_MAX {
-        return Err(refuse(format!("a file of tables has at most {TABLES_BYTES_MAX} bytes")));
-    }
+    let text = input_file::read(path, TABLES_BYTES_MAX)?;
     let given: Given = serde_json::from_slice(&text).map_err(|error| refuse(format!("invalid tables: {error}")))?;
     let Given { schema, columns, rows, tables: given } = given;
     if schema != SCHEMA {
@@ -130,7 +124,7 @@ fn given(path: &Path, torus: Torus) -> Result<Tables> {
             "tables of {columns} columns and {rows} rows do not fit a torus of {width} columns and {height} rows"
         )));
     }
-    let mut tables = Tables::new(nodes);
+    let mut tables = PortTables::new(nodes);
     let mut missing: BTreeSet<u32> = (0..nodes).collect();
     for GivenTable { card, ports } in given {
         if card >= nodes || ports.len() != nodes as usize {
@@ -186,7 +180,7 @@ fn channels<'a>(
     definition: &'a Definition,
     cards: &BTreeMap<&'a str, u32>,
     torus: Torus,
-    tables: &Tables,
+    tables: &PortTables,
 ) -> Vec<Channel<'a>> {
     let end = |end: &'a fpga_channels::End| {
         let name = end.name.as_str();
@@ -201,16 +195,12 @@ fn channels<'a>(
 }
 
 /// The cards on the way from one card to another one, with both. The tables are checked, so each way ends.
-fn route(torus: Torus, tables: &Tables, from: u32, to: u32) -> Vec<u32> {
-    let cables = torus.cables();
-    let next = |at: &u32| {
-        let port = tables.port(*at, to)?;
-        cables.other(cmdseq::routing::CableEnd { node: *at, port: port.into() }).map(|end| end.node)
-    };
+fn route(torus: Torus, tables: &PortTables, from: u32, to: u32) -> Vec<u32> {
+    let next = |at: &u32| torus.neighbour(*at, tables.port(*at, to)?.into());
     std::iter::successors(Some(from), next).collect()
 }
 
-fn table(tables: &Tables, card: u32) -> Table {
+fn table(tables: &PortTables, card: u32) -> Table {
     // The tables are checked: every entry is there, and is a port.
     let port = |port: &Option<u8>| port.and_then(|port| PORTS.get(usize::from(port))).copied().unwrap_or("own");
     Table { card, ports: tables.of(card).iter().map(port).collect() }

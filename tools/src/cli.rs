@@ -18,13 +18,12 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, value_parser};
-use cmdseq::Reduction;
 use cmdseq::plan::{Algorithm, Collective, Order};
+use cmdseq::{Element, Reduction};
 
 use crate::expect::{self, Expect};
 use crate::meeting::address::Address;
 use crate::meeting::part::RANKS_MAX;
-use crate::npy::Element;
 use crate::{number, size};
 pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, MpiFpga, Novog, Optweb, Planner, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
@@ -557,8 +556,8 @@ fn order_parser() -> impl TypedValueParser<Value = Order> {
 }
 
 fn element_parser() -> impl TypedValueParser<Value = Element> {
-    PossibleValuesParser::new(Element::names().collect::<Vec<_>>())
-        .try_map(|name| Element::named(&name).ok_or("unknown element type"))
+    let names = Element::ALL.iter().map(|one| one.name());
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Element>())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cmdseq::CostModel;
 use cmdseq::plan::{self, Collective, Plan};
+use cmdseq::{CostModel, Element};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Execution, Report, Summary};
 use fpga_select::Kind;
@@ -19,7 +19,7 @@ use crate::cli::{Cli, Coll};
 use crate::data::Source;
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::npy::{self, Element, Input};
+use crate::npy::{self, Input};
 use crate::plan::{Times, bound_us};
 use crate::tracing::{Tracing, Written};
 use crate::units::{gbps, microseconds, rounded};
@@ -177,7 +177,7 @@ impl<'a> Work<'a> {
     fn prepare(arguments: &'a Coll, inputs: Vec<Input>, cards: &Cards, trace: Option<&Path>) -> Result<Self> {
         let request = request::request(&arguments.operation, &inputs, cards.nodes())?;
         let element =
-            arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::BYTE);
+            arguments.operation.terms.dtype.or(inputs.first().map(|input| input.element)).unwrap_or(Element::U8);
         let model = calibration::model(arguments.operation.terms.calibration.as_deref(), cards.capabilities())?;
         let plan = plan::plan_with(&request, cards.capabilities(), &model)?;
         let source = match inputs.is_empty() {

@@ -85,6 +85,23 @@ pub(crate) fn mix(state: u64) -> u64 {
     x ^ x >> 31
 }
 
+/// Data that is not what was written.
+#[derive(Debug, thiserror::Error)]
+#[error("wrong data at card address {address:#x}: wrote {wrote:#04x}, read {read:#04x}")]
+pub(crate) struct WrongData {
+    address: u64,
+    wrote: u8,
+    read: u8,
+}
+
+/// Compares what was read from card memory with what was written.
+pub(crate) fn compare(address: u64, wrote: &[u8], read: &[u8]) -> std::result::Result<(), WrongData> {
+    match (address..).zip(wrote.iter().zip(read)).find(|(_, (wrote, read))| wrote != read) {
+        Some((address, (wrote, read))) => Err(WrongData { address, wrote: *wrote, read: *read }),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -1,16 +1,15 @@
 //! Exit codes and error messages.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use cmdseq::Reason;
 use cmdseq::Refusal;
-use cmdseq::Status;
 use cmdseq::asm::Diagnostic;
-use cmdseq::text::{printable, printable_lines};
-use fpga_driver::{PeerFailure, PeersError};
+use cmdseq::text::{causes, printable, printable_lines};
+use fpga_driver::{ErrorKind, PeersError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -154,7 +153,7 @@ impl Failure {
     /// An I/O error of a file or directory; a missing or inaccessible file has its own exit code.
     pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
-            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => Exit::NoFile,
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Exit::NoFile,
             _ => Exit::Failed,
         };
         Failure::new(exit, format!("{}: {error}", printable(&path.to_string_lossy())))
@@ -245,17 +244,7 @@ impl Failure {
 
     /// Converts an error with its sources; omits a source whose text is part of its parent's.
     pub(crate) fn chain(exit: Exit, error: &dyn std::error::Error) -> Self {
-        let mut failure = Failure::new(exit, error.to_string());
-        let mut next = error.source();
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            let parent = failure.causes.last().unwrap_or(&failure.message);
-            if !parent.contains(&text) {
-                failure.causes.push(text);
-            }
-            next = cause.source();
-        }
-        failure
+        Failure { causes: causes(error), ..Failure::new(exit, error.to_string()) }
     }
 
     /// Prints the error on stderr, as text or JSON, and returns the exit code. Waits for whoever reads stderr.
@@ -332,41 +321,32 @@ impl From<fpga_hal::Error> for Failure {
     }
 }
 
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Failed => Exit::Failed,
+            ErrorKind::Refused => Exit::Refused,
+            ErrorKind::Timeout => Exit::Timeout,
+            ErrorKind::Gone => Exit::Gone,
+        }
+    }
+}
+
 impl From<fpga_driver::Error> for Failure {
     fn from(error: fpga_driver::Error) -> Self {
-        use fpga_driver::Error::{
-            BadArgument, Board, Bus, Differs, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Peer, Peers,
-            Refused, Removed, TableFull, Timeout,
-        };
+        use fpga_driver::Error::{Differs, Failed, Peer, Peers, Refused, Timeout};
+        let exit = error.kind().into();
         match error {
             Refused(refusal) => refusal.into(),
+            Peers(error) => error.into(),
             Timeout { rank, instruction, .. } => {
-                Failure::chain(Exit::Timeout, &error).at(rank, instruction).with_destinations_undefined()
+                Failure::chain(exit, &error).at(rank, instruction).with_destinations_undefined()
             }
-            Failed { rank, instruction, status, .. } => {
-                let exit = if status == Status::LinkDown { Exit::Gone } else { Exit::Failed };
+            Failed { rank, instruction, .. } => {
                 Failure::chain(exit, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
-            Removed { .. } | Bus(fpga_hal::Error::Removed { .. }) => Failure::chain(Exit::Gone, &error),
-            Full { .. }
-            | TableFull { .. }
-            | Mismatch { .. }
-            | BadArgument { .. }
-            | Board(_)
-            | HostMemoryUnbound { .. }
-            | NoHostMemory { .. } => Failure::chain(Exit::Refused, &error),
-            Differs { rank, .. } => Failure::chain(Exit::Refused, &error).of_rank(rank),
-            Peer { rank, kind, .. } => {
-                let exit = match kind {
-                    PeerFailure::Failed => Exit::Failed,
-                    PeerFailure::Refused => Exit::Refused,
-                    PeerFailure::Timeout => Exit::Timeout,
-                    PeerFailure::Gone => Exit::Gone,
-                };
-                Failure::chain(exit, &error).of_rank(rank)
-            }
-            Peers(error) => error.into(),
-            _ => Failure::chain(Exit::Failed, &error),
+            Differs { rank, .. } | Peer { rank, .. } => Failure::chain(exit, &error).of_rank(rank),
+            _ => Failure::chain(exit, &error),
         }
     }
 }
@@ -477,14 +457,10 @@ impl From<fpga_driver::readings::Error> for Failure {
     }
 }
 
-/// Returns an error and its causes as one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 #[cfg(test)]
 mod tests {
+    use cmdseq::Status;
+
     use super::*;
 
     fn exit_of(failure: impl Into<Failure>) -> Exit {
@@ -502,7 +478,7 @@ mod tests {
     #[test]
     fn paths_are_shown_without_what_harms_a_terminal() {
         let path = Path::new("/tmp/\u{1b}]0;owned\u{7}\u{2067}\n");
-        let failure = Failure::file(path, &io::Error::from(ErrorKind::NotFound));
+        let failure = Failure::file(path, &io::Error::from(io::ErrorKind::NotFound));
         assert_eq!(failure.exit, Exit::NoFile);
         assert!(
             failure.message.starts_with("/tmp/\u{fffd}]0;owned\u{fffd}\u{fffd}\u{fffd}: "),

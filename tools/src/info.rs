@@ -3,7 +3,7 @@
 use cmdseq::capability::SwitchUnits;
 use cmdseq::switch::{Collective, Form};
 use cmdseq::{Capabilities, Element, Operation, Reduction};
-use fpga_driver::{Error, Feed, find_sequencer};
+use fpga_driver::{Card, Error, Feed};
 use fpga_hal::Function;
 use fpga_select::{Basis, Selector};
 use schemars::JsonSchema;
@@ -157,9 +157,9 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
     output::text(&text(&printed, feed))
 }
 
-/// Returns whether a control function's lists lead to a sequencer. One that its port holds in reset does not show.
+/// Returns whether a function has a sequencer. If a port of the function holds it in reset, it is released.
 fn has_sequencer(function: &Function) -> Result<bool> {
-    match find_sequencer(function) {
+    match Card::open(function.clone()) {
         Ok(_) => Ok(true),
         Err(Error::NoSequencer { .. }) => Ok(false),
         Err(error) => Err(error.into()),
@@ -167,7 +167,6 @@ fn has_sequencer(function: &Function) -> Result<bool> {
 }
 
 fn described(capabilities: &Capabilities) -> Described {
-    let operations = Operation::ALL.iter().filter(|one| capabilities.runs(**one)).map(|one| one.name());
     let is_unknown =
         |code: &u32| Operation::from_code(*code as u8).is_none() && capabilities.operations >> code & 1 == 1;
     Described {
@@ -195,22 +194,12 @@ fn described(capabilities: &Capabilities) -> Described {
         eager_bytes: capabilities.eager_bytes,
         eager_limit: capabilities.eager_limit,
         extrapolated: capabilities.extrapolated,
-        operations: operations.collect(),
+        operations: Operation::in_bits(capabilities.operations).map(Operation::name).collect(),
         unknown_operations: (0..u64::BITS).filter(is_unknown).collect(),
-        element_types: elements(capabilities.element_types),
-        reductions: reductions(capabilities.reductions),
+        element_types: Element::in_bits(capabilities.element_types).map(Element::name).collect(),
+        reductions: Reduction::in_bits(capabilities.reductions).map(Reduction::name).collect(),
         switch: capabilities.switch.as_ref().map(in_switches),
     }
-}
-
-/// Returns the names of element types, by their bits.
-fn elements(bits: u32) -> Vec<&'static str> {
-    Element::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
-}
-
-/// Returns the names of reductions, by their bits.
-fn reductions(bits: u32) -> Vec<&'static str> {
-    Reduction::ALL.iter().filter(|one| bits & one.bit() != 0).map(|one| one.name()).collect()
 }
 
 fn in_switches(units: &SwitchUnits) -> SwitchDescribed {
@@ -219,9 +208,9 @@ fn in_switches(units: &SwitchUnits) -> SwitchDescribed {
     };
     let of = |collective: Collective| InSwitch { operation: collective.name(), forms: forms(collective) };
     SwitchDescribed {
-        collectives: Collective::ALL.into_iter().map(of).filter(|one| !one.forms.is_empty()).collect(),
-        element_types: elements(units.element_types),
-        reductions: reductions(units.reductions),
+        collectives: Collective::ALL.iter().copied().map(of).filter(|one| !one.forms.is_empty()).collect(),
+        element_types: Element::in_bits(units.element_types).map(Element::name).collect(),
+        reductions: Reduction::in_bits(units.reductions).map(Reduction::name).collect(),
         control_cycles: units.control_cycles,
         float_cycles: units.float_cycles,
         router_cycles: units.router_cycles,

@@ -1,9 +1,12 @@
 //! Opens input files, and refuses outputs that would replace an input.
 
 use std::fs::{File, Metadata};
+use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use cmdseq::text::printable;
 
 use crate::exit::{Exit, Failure, Result};
 
@@ -16,6 +19,21 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     Ok((file, metadata))
+}
+
+/// Reads a regular file of at most `most` bytes.
+pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let (file, metadata) = open(path)?;
+    let mut bytes = Vec::new();
+    // Files that the kernel makes up say that they have no bytes.
+    if metadata.len() <= most {
+        file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
+    }
+    if metadata.len().max(bytes.len() as u64) > most {
+        let path = printable(&path.to_string_lossy());
+        return Err(Failure::refused(format!("{path}: file too large: expected at most {most} B")));
+    }
+    Ok(bytes)
 }
 
 /// Fails if a file has more than the `bytes` that it had when it was opened. Files that the kernel makes up say that they have none.
@@ -160,5 +178,18 @@ mod tests {
         assert_eq!(open(Path::new("/dev/zero")).unwrap_err().exit(), Exit::Refused);
         assert_eq!(open(Path::new("/")).unwrap_err().exit(), Exit::Refused);
         assert_eq!(open(Path::new("/nowhere/x")).unwrap_err().exit(), Exit::NoFile);
+    }
+
+    #[test]
+    fn no_more_is_read_than_a_file_may_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        for (path, most) in [(&*path, 4), (Path::new("/proc/self/status"), 100)] {
+            let refused = read(path, most).unwrap_err();
+            let expected = format!("{}: file too large: expected at most {most} B", path.display());
+            assert_eq!((refused.exit(), refused.message()), (Exit::Refused, &*expected));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -214,6 +214,15 @@ impl Interrupt {
             Err(failure) => Err(self.check().err().unwrap_or(failure)),
             done => done,
         }
+    }
+
+    /// Sleeps until `end`, or fails after a signal.
+    pub(crate) fn wait_until(&self, end: Instant) -> Result<()> {
+        while Instant::now() < end {
+            self.check()?;
+            thread::sleep(end.saturating_duration_since(Instant::now()).min(PAUSE));
+        }
+        Ok(())
     }
 
     /// Sleeps for [`PAUSE`] between two checks of a loop.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fpga_driver::xdma::{Completion, Engine};
 use fpga_driver::{Card, CardFunctions, Error, xdma};
+use fpga_regs::xdma::Status;
 use fpga_select::{Kind, Selector};
 use indicatif::ProgressBar;
 use schemars::JsonSchema;
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::atomic_file::AtomicFile;
 use crate::cli::{Cli, Mem, MemFill, MemRead, MemTest, MemWrite};
-use crate::data::pattern;
+use crate::data::{compare, pattern};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::{self, Interrupt};
 use crate::{cards, input_file, output, progress};
@@ -104,9 +105,14 @@ impl Memory {
             .ok_or_else(|| Failure::usage(format!("{bytes} bytes at {address:#x} end beyond 64-bit addresses")))?;
         match self {
             Memory::Card(card) => card.check_range(address, bytes)?,
+            Memory::Engine(_) if bytes == 0 => {}
             // An engine does not say how much memory there is.
-            Memory::Engine(engine) if bytes > 0 => engine.read(end - 1, &mut [0]).map_err(Error::from)?,
-            Memory::Engine(_) => {}
+            Memory::Engine(engine) => engine.read(end - 1, &mut [0]).map_err(|error| match error {
+                xdma::Error::Failed { status, .. } if status.contains(Status::READ_ERROR_0) => {
+                    Failure::chain(Exit::Refused, &error)
+                }
+                error => Error::from(error).into(),
+            })?,
         }
         Ok(())
     }
@@ -239,14 +245,7 @@ fn written_and_read(memory: &mut Memory, address: u64, data: &[u8]) -> Result<()
     memory.write(address, data)?;
     let mut back = vec![0; data.len()];
     memory.read(address, &mut back)?;
-    match data.iter().zip(&back).position(|(wrote, read)| wrote != read) {
-        None => Ok(()),
-        Some(place) => {
-            let (wrote, read, at) = (data[place], back[place], address + place as u64);
-            let what = format!("wrong data at card address {at:#x}: wrote {wrote:#04x}, read {read:#04x}");
-            Err(Failure::new(Exit::Verification, what))
-        }
-    }
+    compare(address, data, &back).map_err(|error| Failure::new(Exit::Verification, error.to_string()))
 }
 
 /// Writes what was `saved`, after a test that ended as `tested`. If that fails, the first failure says so too.

@@ -5,90 +5,61 @@ use std::io::{BufReader, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use cmdseq::Element;
 use npyz::{DType, NpyHeader, Order, TypeStr, WriterBuilder as _};
 
 use crate::atomic_file::AtomicFile;
 use crate::exit::{Exit, Failure, Result};
 use crate::input_file;
 
-/// Element types: name on the command line, NumPy's type string, bytes. NumPy has no bf16, so files hold u16; pairs of
-/// value and index are opaque bytes (`|V`). If several types have one type string, a file means the first, unless the
-/// command line selects another.
-const TYPES: [(&str, &str, u64); 17] = [
-    ("u8", "|u1", 1),
-    ("i8", "|i1", 1),
-    ("u16", "<u2", 2),
-    ("i16", "<i2", 2),
-    ("u32", "<u4", 4),
-    ("i32", "<i4", 4),
-    ("u64", "<u8", 8),
-    ("i64", "<i8", 8),
-    ("f16", "<f2", 2),
-    ("f32", "<f4", 4),
-    ("f64", "<f8", 8),
-    ("bf16", "<u2", 2),
-    ("i16i32", "|V8", 8),
-    ("i32i32", "|V8", 8),
-    ("f32i32", "|V8", 8),
-    ("i64i32", "|V16", 16),
-    ("f64i32", "|V16", 16),
-];
-
-/// An element type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Element(&'static (&'static str, &'static str, u64));
-
-impl Element {
-    /// Default type: a byte.
-    pub(crate) const BYTE: Element = Element(&TYPES[0]);
-
-    /// Returns all names.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        TYPES.iter().map(|one| one.0)
+/// Returns NumPy's type string. NumPy has no bf16, so files hold u16; pairs of value and index are opaque bytes (`|V`). If several
+/// types have one type string, a file means the first, unless the command line selects another.
+fn type_string(element: Element) -> &'static str {
+    match element {
+        Element::I8 => "|i1",
+        Element::U8 => "|u1",
+        Element::I16 => "<i2",
+        Element::U16 | Element::Bf16 => "<u2",
+        Element::I32 => "<i4",
+        Element::U32 => "<u4",
+        Element::I64 => "<i8",
+        Element::U64 => "<u8",
+        Element::F16 => "<f2",
+        Element::F32 => "<f4",
+        Element::F64 => "<f8",
+        Element::I16Index | Element::I32Index | Element::F32Index => "|V8",
+        Element::I64Index | Element::F64Index => "|V16",
     }
+}
 
-    /// Returns the type with this name.
-    pub(crate) fn named(name: &str) -> Option<Element> {
-        TYPES.iter().find(|one| one.0 == name).map(Element)
-    }
+fn element_of(dtype: &DType) -> Option<Element> {
+    let DType::Plain(text) = dtype else { return None };
+    let text = text.to_string();
+    Element::ALL.iter().copied().find(|one| type_string(*one) == text)
+}
 
-    fn of(dtype: &DType) -> Option<Element> {
-        let DType::Plain(text) = dtype else { return None };
-        let text = text.to_string();
-        TYPES.iter().find(|one| one.1 == text).map(Element)
-    }
+fn dtype_of(element: Element) -> Result<DType> {
+    let parsed: std::result::Result<TypeStr, _> = type_string(element).parse();
+    parsed.map(DType::Plain).map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        self.0.0
-    }
+/// Whether files of both types have the same type string.
+pub(crate) fn are_alike(one: Element, other: Element) -> bool {
+    type_string(one) == type_string(other)
+}
 
-    pub(crate) fn bytes(self) -> u64 {
-        self.0.2
-    }
+/// Whether the type string belongs to several pair types.
+pub(crate) fn is_ambiguous(element: Element) -> bool {
+    type_string(element).starts_with("|V")
+}
 
-    /// Refuses a size that is not a whole number of elements.
-    pub(crate) fn check_size(self, bytes: u64) -> Result<()> {
-        let (size, name) = (self.bytes(), self.name());
-        if bytes.is_multiple_of(size) {
-            return Ok(());
-        }
-        Err(Failure::refused(format!("invalid size {bytes} B: expected a multiple of {size} B, the size of {name}")))
+/// Refuses a size that is not a whole number of elements.
+pub(crate) fn check_size(element: Element, bytes: u64) -> Result<()> {
+    let (size, name) = (element.bytes(), element.name());
+    if bytes.is_multiple_of(size) {
+        return Ok(());
     }
-
-    /// Whether both types have the same type string in NumPy.
-    pub(crate) fn has_type_string_of(self, other: Element) -> bool {
-        self.0.1 == other.0.1
-    }
-
-    /// Whether the type string belongs to several pair types.
-    pub(crate) fn is_ambiguous(self) -> bool {
-        self.0.1.starts_with("|V")
-    }
-
-    fn dtype(self) -> Result<DType> {
-        let parsed: std::result::Result<TypeStr, _> = self.0.1.parse();
-        parsed.map(DType::Plain).map_err(|error| Failure::new(Exit::Failed, error.to_string()))
-    }
+    Err(Failure::refused(format!("invalid size {bytes} B: expected a multiple of {size} B, the size of {name}")))
 }
 
 /// Why an array in Fortran order is refused.
@@ -117,8 +88,8 @@ impl Input {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
         let (mut reader, metadata, header) = open(path)?;
-        let element = Element::of(&header.dtype()).ok_or_else(|| {
-            let names: Vec<_> = Element::names().collect();
+        let element = element_of(&header.dtype()).ok_or_else(|| {
+            let names: Vec<_> = Element::ALL.iter().map(|one| one.name()).collect();
             refuse(format!("unsupported element type {} (available: {})", header.dtype().descr(), names.join(", ")))
         })?;
         if header.order() == Order::Fortran && header.shape().len() > 1 {
@@ -163,10 +134,10 @@ impl Input {
 
 /// Creates a file for `bytes` of data, a whole number of elements, and writes the header.
 pub(crate) fn create(path: &Path, element: Element, bytes: u64) -> Result<AtomicFile> {
-    element.check_size(bytes).map_err(|failure| failure.about(&path.display().to_string()))?;
+    check_size(element, bytes).map_err(|failure| failure.about(&path.display().to_string()))?;
     let mut file = AtomicFile::create(path)?;
     let shape = [bytes / element.bytes()];
-    let header = npyz::WriteOptions::new_header_only().dtype(element.dtype()?).shape(&shape);
+    let header = npyz::WriteOptions::new_header_only().dtype(dtype_of(element)?).shape(&shape);
     let head = header.writer(&mut file).write_header_only();
     head.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?;
     Ok(file)
@@ -224,8 +195,8 @@ mod tests {
     fn an_array_has_whole_elements() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.npy");
-        let refused = create(&path, Element::named("f32").unwrap(), 6).err().unwrap();
+        let refused = create(&path, Element::F32, 6).err().unwrap();
         assert!(refused.message().ends_with("invalid size 6 B: expected a multiple of 4 B, the size of f32"));
-        create(&path, Element::named("f32").unwrap(), 0).unwrap();
+        create(&path, Element::F32, 0).unwrap();
     }
 }

@@ -4,9 +4,13 @@ use std::io::{ErrorKind, Write as _};
 use std::ops::ControlFlow;
 
 use cmdseq::text::printable_lines;
+use nix::errno::Errno;
+pub(crate) use nix::libc::PIPE_BUF;
+use nix::poll::PollFlags;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure, Result};
+use crate::interrupt::{PAUSE, is_ready};
 
 /// Prints one JSON object.
 pub(crate) fn json(object: &impl Serialize) -> Result<()> {
@@ -45,6 +49,27 @@ pub(crate) fn stream(bytes: &[u8]) -> Result<ControlFlow<()>> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(error) => Err(failed(&error)),
     }
+}
+
+/// Prints bytes as soon as stdout takes some, at most `most` at once, unless `check` fails before. Returns whether somebody still reads.
+/// `most` bytes must fit into a stdout that is ready: into a pipe, [`PIPE_BUF`].
+pub(crate) fn write_when_ready(mut bytes: &[u8], most: usize, check: impl Fn() -> Result<()>) -> Result<bool> {
+    // Without a buffer, which would be written whether stdout is ready or not.
+    let stdout = std::io::stdout();
+    while !bytes.is_empty() {
+        check()?;
+        if !is_ready(&stdout, PollFlags::POLLOUT, PAUSE).map_err(|error| failed(&error))? {
+            continue;
+        }
+        match nix::unistd::write(&stdout, &bytes[..bytes.len().min(most)]) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // As with any pipe, who reads the output has had enough.
+            Err(Errno::EPIPE) => return Ok(false),
+            Err(error) => return Err(failed(&error.into())),
+        }
+    }
+    Ok(true)
 }
 
 /// The failure to print.

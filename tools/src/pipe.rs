@@ -13,16 +13,14 @@ use fpga_select::Selector;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 
-use crate::cards;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::{Interrupt, is_ready};
 use crate::sampler::Sampler;
+use crate::{cards, output};
 
 /// Longest wait between two checks for a signal.
 const SLICE: Duration = Duration::from_millis(100);
-/// Bytes that a pipe on stdout takes without waiting once it is ready: PIPE_BUF of pipe(7).
-const AT_ONCE: usize = 4096;
 /// How long an end that fails waits for the other before it tells it.
 const CLOSE: Duration = Duration::from_secs(1);
 /// Longest wait for what needs no other process: the other end in this one, and the reader's card.
@@ -56,6 +54,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Pipe) -> Result<()> {
         return Err(Failure::new(Exit::NoCard, format!("{} selects no card", printable(&selection.selector))));
     };
     let (writer, reader) = (arguments.from, arguments.to.unwrap_or(nodes - 1));
+    if let Some(node) = [writer, reader].into_iter().find(|node| *node >= nodes) {
+        return Err(Failure::new(Exit::NoCard, format!("no node {node} (available: 0 to {})", nodes - 1)));
+    }
     let pipe = Pipe { writer, reader, address: arguments.address, key: arguments.key };
     let (mut from, mut to) = (None, None);
     for card in cards {
@@ -186,7 +187,7 @@ fn copy_out(reader: &mut PipeReader, waits: Waits<'_>) -> Result<()> {
             Ok(true)
         };
         until_done(waits, &mut read)?;
-        if bytes == 0 || !put_on_stdout(&buffer[..bytes], most, waits)? {
+        if bytes == 0 || !output::write_when_ready(&buffer[..bytes], most, || waits.check())? {
             return Ok(());
         }
     }
@@ -234,31 +235,7 @@ fn next_of_stdin(buffer: &mut [u8], waits: Waits<'_>) -> Result<usize> {
 /// Most bytes of a write to stdout, which then does not wait once stdout is ready. A file is always ready.
 fn most_at_once() -> Result<usize> {
     let metadata = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
-    Ok(if metadata.map_err(stdout_failed)?.is_file() { usize::MAX } else { AT_ONCE })
-}
-
-fn stdout_failed(error: io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("stdout: {error}"))
-}
-
-/// Writes `data` to stdout, as soon as it takes some, up to `most` bytes at once. Returns whether somebody still reads it.
-fn put_on_stdout(mut data: &[u8], most: usize, waits: Waits<'_>) -> Result<bool> {
-    // Without a buffer, which would be written whether stdout is ready or not.
-    let stdout = io::stdout();
-    while !data.is_empty() {
-        waits.check()?;
-        if !is_ready(&stdout, PollFlags::POLLOUT, SLICE).map_err(stdout_failed)? {
-            continue;
-        }
-        match nix::unistd::write(&stdout, &data[..data.len().min(most)]) {
-            Ok(written) => data = &data[written..],
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
-            // As with any pipe, who reads the output has had enough.
-            Err(Errno::EPIPE) => return Ok(false),
-            Err(error) => return Err(stdout_failed(error.into())),
-        }
-    }
-    Ok(true)
+    Ok(if metadata.map_err(|error| output::failed(&error))?.is_file() { usize::MAX } else { output::PIPE_BUF })
 }
 
 impl From<PipeError> for Failure {

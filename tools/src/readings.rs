@@ -1,6 +1,7 @@
 //! What `fpgactl info` shows of the readings of cards.
 
-use fpga_driver::readings::{Reading, Readings, Unit};
+use cmdseq::text::with_causes;
+use fpga_driver::readings::{Error, Reading, Readings, Unit};
 use fpga_hal::Function;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -76,14 +77,14 @@ pub(crate) fn describe(function: &Function) -> Result<Described> {
     Ok(Described {
         rows: readings.rows.iter().map(row).collect(),
         board: readings.board.into_iter().map(|(name, value)| Entry { name, value }).collect(),
-        failures: readings
-            .failures
-            .into_iter()
-            .map(|(part, error)| Failed { part, message: error.to_string() })
-            .collect(),
+        failures: readings.failures.into_iter().map(failed).collect(),
         board_file: boards::describe(function)?,
         has_parts,
     })
+}
+
+fn failed((part, error): (&'static str, Error)) -> Failed {
+    Failed { part, message: with_causes(&error) }
 }
 
 impl Described {
@@ -156,4 +157,16 @@ pub(crate) fn alarms(cards: &[Described]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_fails_is_told_with_the_cause() {
+        let error = fpga_driver::Error::Bus(fpga_hal::Error::NoReset);
+        let Failed { message, .. } = failed(("cms", error.into()));
+        assert_eq!(message, format!("The bus to the card failed: {}", fpga_hal::Error::NoReset));
+    }
 }

@@ -214,7 +214,8 @@ mod tests {
             ("mock:optweb:2", true),
             ("mock:alveo-xdma:2", true),
             ("mock:s10-dfl:2", true),
-            ("mock:s10-pac:2", true),
+            // After power-up its port holds the accelerator in reset.
+            ("mock:s10-pac:2", false),
             // No sequencer, and no channels.
             ("mock:alveo-xdma:1", false),
             ("mock:s10-dfl:2/0.control", false),

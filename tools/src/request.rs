@@ -1,12 +1,11 @@
 //! Converts the command line to a request for the planner.
 
-use cmdseq::Combine;
 use cmdseq::plan::{Collective, Request};
-use cmdseq::reduction::UnknownElement;
+use cmdseq::{Combine, Element};
 
 use crate::cli::{Counts, Operation, Relays};
 use crate::exit::{Failure, Result};
-use crate::npy::{Element, Input};
+use crate::npy::{self, Input};
 
 /// Message size without `--bytes` and `--input`.
 const fn default_bytes(collective: Collective) -> u64 {
@@ -44,7 +43,7 @@ pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) 
         request.bytes = bytes_of_input(&request, first)?;
     }
     if let Some(element) = arguments.terms.dtype.or(of_inputs) {
-        request.counts.iter().chain([&request.bytes]).try_for_each(|bytes| element.check_size(*bytes))?;
+        request.counts.iter().chain([&request.bytes]).try_for_each(|bytes| npy::check_size(element, *bytes))?;
     }
     Ok(request)
 }
@@ -108,12 +107,10 @@ fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combi
             Err(Failure::usage(format!("{collective} needs --op, such as --op sum; --dtype selects the element type")))
         }
         Some(reduction) => {
-            if arguments.terms.dtype.is_none() && input.is_some_and(Element::is_ambiguous) {
+            if arguments.terms.dtype.is_none() && input.is_some_and(npy::is_ambiguous) {
                 return Err(Failure::refused("ambiguous element type of the input: select one with --dtype"));
             }
-            let element = arguments.terms.dtype.or(input).unwrap_or(Element::BYTE).name();
-            let element = element.parse().map_err(|error: UnknownElement| Failure::refused(error.to_string()))?;
-            Ok(Some(Combine::new(reduction, element)))
+            Ok(Some(Combine::new(reduction, arguments.terms.dtype.or(input).unwrap_or(Element::U8))))
         }
         None => Ok(None),
     }
@@ -163,7 +160,7 @@ pub(crate) fn assign(request: &Request, inputs: Vec<Input>, element: Option<Elem
             return Err(Failure::refused(cause).of_rank(rank));
         };
         let expected = *common.get_or_insert(input.element);
-        if !input.element.has_type_string_of(expected) {
+        if !npy::are_alike(input.element, expected) {
             let (path, found) = (input.path().display(), input.element.name());
             let cause = format!("rank {rank}: {path} holds {found}, expected {}", expected.name());
             return Err(Failure::refused(cause).of_rank(rank));

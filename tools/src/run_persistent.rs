@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cmdseq::completion::microseconds;
 use cmdseq::graph::Schedule;
 use cmdseq::plan::ProgramSet;
 use cmdseq::{Completion, Instruction};
@@ -70,8 +71,8 @@ pub(crate) fn run(
         first.get_or_insert(cycles);
         all.add(cycles);
     }
-    let clock_khz = f64::from(cards.capabilities().clock_khz);
-    let us = |cycles: u64| rounded(cycles as f64 * 1e3 / clock_khz);
+    let clock_khz = cards.capabilities().clock_khz;
+    let us = |cycles: u64| rounded(microseconds(cycles, clock_khz));
     let t2_us = Spread {
         first: us(first.unwrap_or(0)),
         least: us(all.least()),

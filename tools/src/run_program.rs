@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::asm::{Assembly, Buffer, Options, RankProgram};
+use cmdseq::completion::microseconds;
 use cmdseq::plan::ProgramSet;
-use cmdseq::{AddressSpace, Completion, Instruction};
+use cmdseq::{AddressSpace, Completion, Element, Instruction};
 use fpga_driver::trace::Moment;
 use fpga_driver::{Bound, Card, Cluster, Error, Outcome};
 use fpga_hal::DmaBuffer;
@@ -24,7 +25,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::host_memory;
 use crate::input_file;
 use crate::interrupt::Interrupt;
-use crate::npy::{self, Element, Input};
+use crate::npy::{self, Input};
 use crate::output;
 use crate::run_persistent;
 use crate::source::{self, Loaded};
@@ -34,8 +35,6 @@ use crate::verification::verify_programs;
 
 /// Alignment of host buffers.
 const PAGE: u64 = 4096;
-/// Width of the cards' cycle counter: 48 bits.
-const CYCLES_MASK: u64 = (1 << 48) - 1;
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed<'a> {
@@ -278,7 +277,7 @@ fn failure(cards: &Cards, error: Error, loaded: &Loaded) -> Failure {
 }
 
 fn completions(runs: &[RankRun<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: u32) -> Vec<PrintedCompletion> {
-    let us = |cycles: u64| rounded(cycles as f64 * 1e3 / f64::from(clock_khz));
+    let us = |cycles: u64| rounded(microseconds(cycles, clock_khz));
     let mut all = Vec::new();
     for ((rank, run), node) in (0..).zip(runs).zip(nodes) {
         let start = run.completions.first().map_or(0, |first| first.issued);
@@ -295,7 +294,7 @@ fn completions(runs: &[RankRun<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: 
                 status: completion.status.to_string(),
                 code: completion.status.code(),
                 detail: completion.detail,
-                issued_us: us(completion.issued.wrapping_sub(start) & CYCLES_MASK),
+                issued_us: us(completion.issued.wrapping_sub(start) & Completion::CYCLES_MASK),
                 t1_us: us(completion.t1),
                 t2_us: us(completion.t2),
                 arrival_us: us(completion.arrival),

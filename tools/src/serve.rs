@@ -12,15 +12,12 @@ use cmdseq::text::printable_lines;
 use fpga_hal::Endpoint;
 use fpga_hal::vfio_user::{Budget, Server};
 use fpga_select::{Fabric, MockFunction, NodeEndpoint, Selector};
-use nix::errno::Errno;
-use nix::libc::PIPE_BUF;
-use nix::poll::PollFlags;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{Cli, Serve};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::{self, Interrupt, PAUSE};
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::served_command::{self, Forwarded};
 
@@ -189,27 +186,7 @@ fn announce(cli: &Cli, selector: &str, sockets: &[PathBuf], check: &Check<'_>) -
         printable_lines(&sockets.join("\n"))
             + "\nserving until interrupted; select cards with --cards, separated by commas\n"
     };
-    write_unless(check, text.as_bytes())
-}
-
-/// Writes to stdout as [`output::write`] does, but ends if `check` fails while nobody reads.
-fn write_unless(check: &Check<'_>, bytes: &[u8]) -> Result<()> {
-    let stdout = std::io::stdout();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        check()?;
-        if !interrupt::is_ready(&stdout, PollFlags::POLLOUT, PAUSE).map_err(|error| output::failed(&error))? {
-            continue;
-        }
-        // A pipe that is ready has room for so many bytes: the write does not wait.
-        match nix::unistd::write(&stdout, &rest[..rest.len().min(PIPE_BUF)]) {
-            Ok(written) => rest = &rest[written..],
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
-            Err(Errno::EPIPE) => return Ok(()),
-            Err(error) => return Err(output::failed(&error.into())),
-        }
-    }
-    Ok(())
+    output::write_when_ready(text.as_bytes(), output::PIPE_BUF, check).map(drop)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use cmdseq::Refusal;
@@ -104,21 +103,9 @@ impl Source {
 
 /// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
-    let bytes = bytes(path, Limits::default().source_bytes as u64, Some("source_bytes"))?;
+    let bytes = input_file::read(path, Limits::default().source_bytes as u64)?;
     let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
     String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
-}
-
-/// Reads a regular file of at most `most` bytes, the `limit` of this name.
-fn bytes(path: &Path, most: u64, limit: Option<&str>) -> Result<Vec<u8>> {
-    let (file, _) = input_file::open(path)?;
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| Failure::file(path, &error))?;
-    if bytes.len() as u64 > most {
-        let limit = limit.map_or(String::new(), |limit| format!(" (limit {limit})"));
-        return Err(Failure::refused(format!("{}: file too large: expected at most {most} B{limit}", path.display())));
-    }
-    Ok(bytes)
 }
 
 /// Size limit of a binary: twice that of the assembler's largest output.
@@ -126,7 +113,7 @@ const BINARY_MAX_BYTES: u64 = 128 << 20;
 
 /// Reads a binary.
 pub(crate) fn binary(path: &Path) -> Result<Assembly> {
-    let bytes = bytes(path, BINARY_MAX_BYTES, None)?;
+    let bytes = input_file::read(path, BINARY_MAX_BYTES)?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 
@@ -212,7 +199,7 @@ mod tests {
         let most = Limits::default().source_bytes as u64;
         std::fs::File::create(&path).unwrap().set_len(most + 1).unwrap();
         let Err(failure) = Source::open(&path, None) else { panic!("a source of {} B is opened", most + 1) };
-        let expected = format!("file too large: expected at most {most} B (limit source_bytes)");
+        let expected = format!("file too large: expected at most {most} B");
         assert!(failure.message().ends_with(&expected), "{}", failure.message());
     }
 }

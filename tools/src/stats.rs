@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use cmdseq::text::with_causes;
 use fpga_driver::readings::Value;
 use fpga_driver::{
     CardStats, OwnerState, SensedValue, StatsError, StatsFile, list_stats, read_stats, remove_gone_stats,
@@ -13,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Result, with_causes};
+use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::units::rounded;
 use crate::{output, readings};
@@ -157,14 +158,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Stats) -> Result<()> {
             return failed.map_or(Ok(()), Err);
         }
         next += Duration::from_secs_f64(arguments.interval);
-        while Instant::now() < next {
-            // Ctrl-C is how watching ends.
-            if interrupt.check().is_err() {
-                return Ok(());
-            }
-            std::thread::sleep(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
-        }
-        if flow == ControlFlow::Break(()) {
+        // Ctrl-C is how watching ends.
+        if interrupt.wait_until(next).is_err() || flow == ControlFlow::Break(()) {
             return Ok(());
         }
     }

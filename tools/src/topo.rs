@@ -120,7 +120,7 @@ fn text(printed: &Printed<'_>) -> String {
     let Printed { selector, topology, cards, links_per_card, extrapolated, groups, links, .. } = printed;
     let kind = cards::kind(printed.kind, printed.mock);
     let mut text = format!(
-        "{selector} ({kind}): {cards} cards, {topology}, {} links, {links_per_card} ports per card\n",
+        "{selector} ({kind}): {cards} cards, {topology}, {} links between cards, {links_per_card} ports per card\n",
         links.len()
     );
     if *extrapolated {

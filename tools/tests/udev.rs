@@ -70,6 +70,21 @@ fn what_is_installed_is_uninstalled() {
     run("uninstall", directory.path());
 }
 
+#[test]
+fn a_relative_destination_is_below_the_callers_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |name: &str| {
+        let mut command = Command::new("sh");
+        let output = command.arg(source().join(name)).env("DESTDIR", "stage").current_dir(directory.path()).output();
+        assert!(output.unwrap().status.success(), "{name}");
+    };
+    run("install");
+    assert!(!source().join("stage").exists());
+    assert_eq!(files(&directory.path().join("stage")).len(), 7);
+    run("uninstall");
+    assert_eq!(files(directory.path()).len(), 0);
+}
+
 /// Whatever the caller's umask: members of the group read and run what is installed. What is there keeps its mode.
 #[test]
 fn directories_are_open_to_readers_and_others_keep_their_mode() {
@@ -176,6 +191,10 @@ fn subsystem_ids_tell_boards_apart() {
     let bare = "- $card/subsystem_vendor\n- $card/subsystem_device";
     assert_eq!(given("10ee:903f:10ee:0007\n", bare), Some(1));
     assert_eq!(given("10ee:903f\n", bare), Some(0));
+    // Upper case, and the line ends of other systems.
+    assert_eq!(given("10EE:903F\n", ""), Some(0));
+    assert_eq!(given("# mine\r\n10ee:903F:10eE:0007\r\n", ""), Some(0));
+    assert_eq!(given("10EE:903E\r\n\r\n", ""), Some(1));
 }
 
 #[test]
@@ -190,6 +209,7 @@ fn a_list_from_before_that_gives_any_board_is_pointed_out() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(install("10ee:5001\n10ee:903f  # a shell\n").contains("default ids"));
+    assert!(install("10EE:903F\n").contains("default ids"));
     assert_eq!(install("#10ee:903f\n10ee:903f:10ee:0007\n10ee:5001\n"), "");
 }
 
@@ -279,6 +299,9 @@ fn cards_of_the_configuration_are_bound() {
     let config = "# by address\n0000:3b:00.0  # a card\n\n8086:bcce 8086:bccf\n5e:00.0";
     let expected = ["0000:3b:00.0", "0000:5e:00.0 0000:5e:00.1", "0000:5e:00.0"].map(str::to_owned);
     assert_eq!(bound_by(config, "true"), (expected.to_vec(), Some(0)));
+    let other_ends = config.to_uppercase().replace('\n', "\r\n");
+    assert_eq!(bound_by(&other_ends, "true"), (expected.to_vec(), Some(0)));
+    assert_eq!(bound_by("8086:BCCE\r\n\r\n", "true"), (vec!["0000:5e:00.0".to_owned()], Some(0)));
     // The next line comes although one fails, and the failure is told.
     let (lines, status) = bound_by(config, "false");
     assert_eq!((lines.len(), status), (3, Some(1)));

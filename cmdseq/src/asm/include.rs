@@ -1,19 +1,8 @@
 //! The origin of sources, and the files they may include.
 
-/// Reads the files of sources. Paths are relative to the root folder, without `.`, `..` and empty parts.
-pub trait Sources {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// Why the file is unreadable.
-    fn read(&mut self, path: &str) -> Result<String, String>;
-}
-
-impl<F: FnMut(&str) -> Result<String, String>> Sources for F {
-    fn read(&mut self, path: &str) -> Result<String, String> {
-        self(path)
-    }
-}
+/// Reads a file of a source, or returns why it is unreadable. Paths are relative to the root folder, without `.`, `..` and empty
+/// parts.
+pub type Sources<'a> = dyn FnMut(&str) -> Result<String, String> + 'a;
 
 /// Returns the path below the root folder of `included` in file `from`.
 pub(super) fn resolve(from: &str, included: &str) -> Result<String, String> {

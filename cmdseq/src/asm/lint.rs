@@ -7,7 +7,7 @@ use super::names::defined_names;
 use super::program::{Binding, Buffer, RankProgram};
 use super::syntax::{Defined, ForText, RepeatText, Statement};
 use super::{Options, Parts, Sources, assemble_parts};
-use crate::instruction::{Side, has_address_in_extent, takes_tables};
+use crate::instruction::{Side, has_address_in_extent, is_collective, takes_tables};
 use crate::program::Communicator;
 use crate::ranges::{Blocks, Exchange};
 use crate::table::Table;
@@ -37,7 +37,7 @@ pub struct Warnings {
 ///
 /// # Errors
 /// Those of [`assemble`](super::assemble).
-pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Warnings, Errors> {
+pub fn lint(name: &str, text: &str, sources: &mut Sources<'_>, options: &Options) -> Result<Warnings, Errors> {
     let parts = assemble_parts(name, text, sources, options)?;
     let mut found = Found::default();
     found.unused(&parts);
@@ -45,15 +45,15 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
         found.dead(&parts, &parts.statements);
     }
     let assembly = &parts.assembled.assembly;
-    let is_one_sided =
+    let needs_barrier_after =
         |instruction: &Instruction| matches!(instruction.operation, Operation::RdmaRead | Operation::RdmaWrite);
     for (index, program) in assembly.programs.iter().enumerate() {
         let places = &parts.assembled.places[index];
         found.buffers(program, &parts.buffer_places[index]);
         found.instructions(program, places, &Ranges::new(program, &parts.on_card[index], assembly.ranks));
-        let last = program.instructions.iter().rposition(is_one_sided);
+        let last = program.instructions.iter().rposition(needs_barrier_after);
         if let Some(last) = last
-            && !program.instructions[last..].iter().any(meets_others)
+            && !program.instructions[last..].iter().any(|one| is_collective(one.operation))
         {
             let message = "no barrier or collective follows, so the other rank cannot know when its memory is free; \
                            end with `barrier`";
@@ -70,14 +70,6 @@ pub fn lint(name: &str, text: &str, sources: &mut dyn Sources, options: &Options
     findings.truncate(options.limits.warnings);
     let warning = |(check, finding)| Warning { check, diagnostic: parts.assembled.files.diagnostic(finding) };
     Ok(Warnings { warnings: findings.into_iter().map(warning).collect(), more })
-}
-
-/// Whether all members of a communicator meet in the instruction.
-fn meets_others(instruction: &Instruction) -> bool {
-    let fields = instruction.operation.fields();
-    fields.communicator
-        && !fields.peer
-        && !matches!(instruction.operation, Operation::Group | Operation::Free | Operation::Open)
 }
 
 #[derive(Default)]
@@ -186,9 +178,7 @@ impl Found {
             if is_data && instruction.bytes == 0 && instruction.operation != Operation::Launch {
                 self.add("no-effect", *span, rank, format!("`{}` of 0 bytes moves nothing", instruction.operation));
             }
-            if fields.source
-                && fields.destination
-                && instruction.operation == Operation::Copy
+            if instruction.operation == Operation::Copy
                 && instruction.source == instruction.destination
                 && program.buffer_of(index, Side::Source).map(|one| &one.name)
                     == program.buffer_of(index, Side::Destination).map(|one| &one.name)
@@ -200,7 +190,7 @@ impl Found {
                     "source and destination are the same: this copies bytes onto themselves",
                 );
             }
-            for side in Side::ALL {
+            for side in Side::ALL.iter().copied() {
                 self.side_past_buffer(program, index, side, *span, ranges);
             }
             if has_address_in_extent(instruction.operation) && instruction.extent_argument.is_none() {
@@ -223,7 +213,7 @@ impl Found {
         }
         let bytes = if operand.layout == Layout::Striped { bytes.min(instruction.bytes) } else { bytes };
         let at = operand.address;
-        let buffer = ranges.named(index, side).or_else(|| ranges.roomiest(at));
+        let buffer = program.buffer_in(ranges.on_card, index, side).or_else(|| ranges.roomiest(at));
         self.past_buffer(side.name(), at, bytes, buffer, span, Some(program.rank));
     }
 
@@ -278,13 +268,6 @@ impl<'p> Ranges<'p> {
         Ranges { program, on_card, buffers, members }
     }
 
-    /// Returns the card buffer that an operand names.
-    fn named(&self, instruction: usize, side: Side) -> Option<&'p Buffer> {
-        let key = (u32::try_from(instruction).ok()?, side);
-        let index = self.on_card.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
-        self.program.buffers.get(self.on_card[index].buffer as usize)
-    }
-
     /// Returns the card buffer with the byte at `address` that ends last.
     fn roomiest(&self, address: u64) -> Option<&'p Buffer> {
         let before = self.buffers.partition_point(|(start, _)| *start <= address);
@@ -295,32 +278,27 @@ impl<'p> Ranges<'p> {
     /// Returns the bytes of a side on this rank, if its blocks are consecutive; `None` if unknown.
     fn held(&self, instruction: &Instruction, side: Side) -> Option<u64> {
         let (own, members) = *self.members.get(&instruction.communicator)?;
-        held(self.program, instruction, side, own, members)
-    }
-}
-
-/// The same, for the rank `own` of a communicator of `members`.
-fn held(program: &RankProgram, instruction: &Instruction, side: Side, own: u32, members: u32) -> Option<u64> {
-    let fields = instruction.operation.fields();
-    let is_read = if side == Side::Source { fields.source } else { fields.destination };
-    if !is_read {
-        return None;
-    }
-    if let Some(exchange) = Exchange::of(instruction) {
-        let blocks = if side == Side::Source { exchange.source(own) } else { exchange.destination(own) };
-        return match blocks? {
-            Blocks::One => Some(instruction.block_bytes(own.into())),
-            Blocks::Each if instruction.extent == 0 => instruction.bytes.checked_mul(members.into()),
-            Blocks::Each => Some(instruction.extent),
-            // To the end of the last block.
-            Blocks::Listed(slot) => program.tables.get(&u16::try_from(slot).ok()?).map(Table::span),
-        };
-    }
-    match (instruction.operation, side) {
-        // Launch arguments, and memory of another card.
-        (Operation::Launch, _)
-        | (Operation::RdmaRead, Side::Source)
-        | (Operation::RdmaWrite | Operation::PutSignal, Side::Destination) => None,
-        _ => fields.bytes.then_some(instruction.bytes),
+        let fields = instruction.operation.fields();
+        let is_read = if side == Side::Source { fields.source } else { fields.destination };
+        if !is_read {
+            return None;
+        }
+        if let Some(exchange) = Exchange::of(instruction) {
+            let blocks = if side == Side::Source { exchange.source(own) } else { exchange.destination(own) };
+            return match blocks? {
+                Blocks::One => Some(instruction.block_bytes(own.into())),
+                Blocks::Each if instruction.extent == 0 => instruction.bytes.checked_mul(members.into()),
+                Blocks::Each => Some(instruction.extent),
+                // To the end of the last block.
+                Blocks::Listed(slot) => self.program.tables.get(&u16::try_from(slot).ok()?).map(Table::span),
+            };
+        }
+        match (instruction.operation, side) {
+            // Launch arguments, and memory of another card.
+            (Operation::Launch, _)
+            | (Operation::RdmaRead, Side::Source)
+            | (Operation::RdmaWrite | Operation::PutSignal, Side::Destination) => None,
+            _ => fields.bytes.then_some(instruction.bytes),
+        }
     }
 }

@@ -54,7 +54,7 @@ use program::Outside;
 pub use program::{Assembly, Binding, Buffer, RANKS_MAX, RankProgram};
 
 use diagnostic::{FINDINGS_MAX, Files, Finding, Span};
-use evaluate::{Budget, Evaluator, Stop};
+use evaluate::{Evaluator, Stop};
 use names::{defined_names, hint, used_names};
 use parser::Parser;
 use syntax::{Expression, Node, Statement};
@@ -105,7 +105,7 @@ impl Assembled {
 ///
 /// # Errors
 /// Up to [`Limits::errors`] errors: syntax errors, or if there are none, errors of all ranks.
-pub fn assemble(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Assembled, Errors> {
+pub fn assemble(name: &str, text: &str, sources: &mut Sources<'_>, options: &Options) -> Result<Assembled, Errors> {
     assemble_parts(name, text, sources, options).map(|parts| parts.assembled)
 }
 
@@ -122,7 +122,7 @@ struct Parts {
     taken: HashSet<Span>,
 }
 
-fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &Options) -> Result<Parts, Errors> {
+fn assemble_parts(name: &str, text: &str, sources: &mut Sources<'_>, options: &Options) -> Result<Parts, Errors> {
     let limits = &options.limits;
     if text.len() > limits.source_bytes {
         let mut files = Files::default();
@@ -142,7 +142,7 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
     };
     let used = used_names(&statements);
     let has_labels = used.iter().any(|name| name.starts_with('@'));
-    let mut budget = Budget::new(limits);
+    let mut left = limits.clone();
     let mut assembly = Assembly { ranks, programs: Vec::new() };
     let (mut places, mut buffer_places, mut taken) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut on_card, mut declarations) = (Vec::new(), HashMap::new());
@@ -160,12 +160,12 @@ fn assemble_parts(name: &str, text: &str, sources: &mut dyn Sources, options: &O
         let mut labels = HashMap::new();
         if has_labels {
             // A first run finds the labels, whose places do not depend on their uses; the second run notes the findings.
-            let mut first = budget.clone();
+            let mut first = left.clone();
             let mut scout = Evaluator::new(options, &mut first, rank, ranks);
             let _ = scout.block(&statements);
             labels = scout.labels;
         }
-        let mut evaluator = Evaluator::new(options, &mut budget, rank, ranks).with_labels(labels);
+        let mut evaluator = Evaluator::new(options, &mut left, rank, ranks).with_labels(labels);
         faults.is_partial = evaluator.block(&statements).is_err();
         taken.extend(evaluator.taken);
         if evaluator.findings.is_empty() {
@@ -272,8 +272,8 @@ fn stated_ranks(expression: &Expression, options: &Options) -> Result<i128, Find
         let message = "the number of ranks consists of numbers only: everything else depends on it";
         return Err(Finding::new(expression.span, message));
     }
-    let mut budget = Budget::new(&options.limits);
-    let mut evaluator = Evaluator::new(options, &mut budget, 0, 1);
+    let mut left = options.limits.clone();
+    let mut evaluator = Evaluator::new(options, &mut left, 0, 1);
     evaluator.number(expression).map_err(|stop| match stop {
         Stop::Wrong(finding) => finding,
         Stop::Noted | Stop::Limit => {

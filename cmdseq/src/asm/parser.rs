@@ -13,7 +13,7 @@ use crate::{AddressSpace, Flags, Layout, Operation};
 
 /// Parses a file and its includes.
 pub(super) struct Parser<'a> {
-    sources: &'a mut dyn Sources,
+    sources: &'a mut Sources<'a>,
     limits: &'a Limits,
     pub(super) files: Files,
     pub(super) findings: Vec<Finding>,
@@ -24,19 +24,79 @@ pub(super) struct Parser<'a> {
     chain: Vec<String>,
 }
 
-/// A block without its `end` so far.
-enum Open {
-    For(Option<Box<RoundText>>, Span),
-    Repeat(Option<Box<RepeatHead>>, Span),
-    /// The branches before the last one, and the condition and place of the last one.
-    If(Vec<Arm>, Option<Expression>, Span),
+/// The first line of a block; `None` for what is wrong in it, which has its own finding.
+enum Head {
+    For(Option<Box<RoundText>>),
+    Repeat(Option<Box<RepeatHead>>),
+    /// The branches before the last one, and the condition of the last one.
+    If(Vec<Arm>, Option<Expression>),
     /// Any block nested too deeply, by its first word.
     TooDeep {
         word: String,
-        span: Span,
         /// Blocks in it without their `end` so far. They are only counted: there may be as many as lines.
         inner: usize,
     },
+}
+
+/// A block without its `end` so far.
+struct Open {
+    head: Head,
+    /// The place of its first word, or of the `else` of the last branch.
+    span: Span,
+    body: Vec<Statement>,
+}
+
+/// The statements of a file so far.
+#[derive(Default)]
+struct Blocks {
+    body: Vec<Statement>,
+    /// Blocks in it, the innermost last.
+    open: Vec<Open>,
+}
+
+impl Blocks {
+    /// Adds a statement to the innermost block.
+    fn push(&mut self, statement: Statement) {
+        self.open.last_mut().map_or(&mut self.body, |block| &mut block.body).push(statement);
+    }
+
+    /// Opens a block. With a wrong head it is one all the same.
+    fn open<T>(&mut self, span: Span, head: Result<T>, make: impl FnOnce(Option<T>) -> Head) -> Result<()> {
+        let (head, outcome) = match head {
+            Ok(head) => (Some(head), Ok(())),
+            Err(finding) => (None, Err(finding)),
+        };
+        self.open.push(Open { head: make(head), span, body: Vec::new() });
+        outcome
+    }
+
+    fn are_in_loop(&self) -> bool {
+        self.open.iter().any(|block| matches!(block.head, Head::For(_)))
+    }
+
+    fn close(&mut self, span: Span) -> Result<()> {
+        if let Some(Open { head: Head::TooDeep { inner: inner @ 1.., .. }, .. }) = self.open.last_mut() {
+            *inner -= 1;
+            return Ok(());
+        }
+        let block = self.open.pop().ok_or_else(|| Finding::new(span, "`end` without a block"))?;
+        let Open { head, span, mut body } = block;
+        // A long source has many blocks: none keeps room for statements that do not come.
+        body.shrink_to_fit();
+        match head {
+            Head::For(Some(head)) => self.push(Statement::For(ForText { head, body })),
+            Head::Repeat(Some(head)) => self.push(Statement::Repeat(RepeatText { span, head, body })),
+            // The error in its head is reported.
+            Head::For(None) | Head::Repeat(None) | Head::TooDeep { .. } => {}
+            Head::If(mut arms, condition) => {
+                arms.reserve_exact(1);
+                arms.push(Arm { condition, span, body });
+                arms.shrink_to_fit();
+                self.push(Statement::If(arms));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Some editors begin a file with it.
@@ -46,7 +106,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 const BLOCKS: [&str; 5] = ["for", "repeat", "if", "else", "end"];
 
 impl<'a> Parser<'a> {
-    pub(super) fn new(sources: &'a mut dyn Sources, limits: &'a Limits) -> Self {
+    pub(super) fn new(sources: &'a mut Sources<'a>, limits: &'a Limits) -> Self {
         let (files, findings, chain) = (Files::default(), Vec::new(), Vec::new());
         Parser { sources, limits, files, findings, is_partial: false, bytes: 0, chain }
     }
@@ -67,21 +127,20 @@ impl<'a> Parser<'a> {
 
     fn lines(&mut self, file: u32, depth: usize) -> Vec<Statement> {
         let text = std::mem::take(&mut self.files.0[file as usize].1);
-        let mut bodies: Vec<Vec<Statement>> = vec![Vec::new()];
-        let mut open: Vec<Open> = Vec::new();
+        let mut blocks = Blocks::default();
         for (number, text) in (1..).zip(text.lines()) {
             if self.findings.len() >= FINDINGS_MAX {
                 self.is_partial = true;
-                open.clear();
+                blocks.open.clear();
                 break;
             }
             let (tokens, error) = lexer::line(text, file, number);
             let error = match error {
-                None => self.line(&tokens, &mut bodies, &mut open, depth).err(),
+                None => self.line(&tokens, &mut blocks, depth).err(),
                 Some(error) => {
                     // A block with a wrong head is one all the same: its `end` is no further error.
                     if first_word(&tokens).is_some_and(|word| BLOCKS.contains(&word)) {
-                        let _ = self.line(&tokens, &mut bodies, &mut open, depth);
+                        let _ = self.line(&tokens, &mut blocks, depth);
                     }
                     Some(error)
                 }
@@ -89,31 +148,25 @@ impl<'a> Parser<'a> {
             self.findings.extend(error);
         }
         self.files.0[file as usize].1 = text;
-        for block in &open {
-            let (what, span) = match block {
-                Open::For(_, span) => ("for", *span),
-                Open::Repeat(_, span) => ("repeat", *span),
+        for block in &blocks.open {
+            let (what, span) = match &block.head {
+                Head::For(_) => ("for", block.span),
+                Head::Repeat(_) => ("repeat", block.span),
                 // The first branch begins at the `if`, and the last at an `else`.
-                Open::If(arms, _, last) => ("if", arms.first().map_or(*last, |arm| arm.span)),
-                Open::TooDeep { word, span, .. } => (word.as_str(), *span),
+                Head::If(arms, _) => ("if", arms.first().map_or(block.span, |arm| arm.span)),
+                Head::TooDeep { word, .. } => (word.as_str(), block.span),
             };
             self.findings.push(Finding::new(span, format!("`{what}` without `end`")));
         }
-        bodies.swap_remove(0)
+        blocks.body
     }
 
-    fn line(
-        &mut self,
-        tokens: &[Token],
-        bodies: &mut Vec<Vec<Statement>>,
-        open: &mut Vec<Open>,
-        depth: usize,
-    ) -> Result<()> {
+    fn line(&mut self, tokens: &[Token], blocks: &mut Blocks, depth: usize) -> Result<()> {
         let mut cursor = Cursor::new(tokens);
         if is_labelled(tokens) {
             // After a wrong label, the statement counts all the same: it may open a block.
-            match label(&mut cursor, open) {
-                Ok(name) => push(bodies, Statement::Label(name)),
+            match label(&mut cursor, blocks) {
+                Ok(name) => blocks.push(Statement::Label(name)),
                 Err(finding) => self.findings.push(finding),
             }
         }
@@ -123,49 +176,36 @@ impl<'a> Parser<'a> {
             return Err(Finding::new(span, "expected an operation, a label or a keyword"));
         };
         let opens = matches!(word.as_str(), "for" | "repeat" | "if");
-        if opens && open.len() + depth >= DEPTH_MAX {
-            if let Some(Open::TooDeep { inner, .. }) = open.last_mut() {
+        if opens && blocks.open.len() + depth >= DEPTH_MAX {
+            if let Some(Open { head: Head::TooDeep { inner, .. }, .. }) = blocks.open.last_mut() {
                 *inner += 1;
                 return Ok(());
             }
-            bodies.push(Vec::new());
-            open.push(Open::TooDeep { word: word.clone(), span, inner: 0 });
-            return Err(Finding::new(span, format!("blocks nested too deeply: at most {DEPTH_MAX} levels")));
+            let finding = Finding::new(span, format!("blocks nested too deeply: at most {DEPTH_MAX} levels"));
+            return blocks.open(span, Err::<(), _>(finding), |_| Head::TooDeep { word: word.clone(), inner: 0 });
         }
         cursor.next();
         match word.as_str() {
             "for" => {
-                let head = round(&mut cursor).and_then(|head| cursor.finish().map(|()| head));
-                bodies.push(Vec::new());
-                let (head, error) = split(head.map(Box::new));
-                open.push(Open::For(head, span));
-                error.map_or(Ok(()), Err)
+                let head = round(&mut cursor).and_then(|head| cursor.finish().map(|()| Box::new(head)));
+                blocks.open(span, head, Head::For)
             }
-            "repeat" => {
-                let head = repeat_head(&mut cursor);
-                bodies.push(Vec::new());
-                let (head, error) = split(head.map(Box::new));
-                open.push(Open::Repeat(head, span));
-                error.map_or(Ok(()), Err)
-            }
+            "repeat" => blocks.open(span, repeat_head(&mut cursor).map(Box::new), Head::Repeat),
             "if" => {
                 let condition = cursor.expression().and_then(|condition| cursor.finish().map(|()| condition));
-                bodies.push(Vec::new());
-                let (condition, error) = split(condition);
-                open.push(Open::If(Vec::new(), condition, span));
-                error.map_or(Ok(()), Err)
+                blocks.open(span, condition, |condition| Head::If(Vec::new(), condition))
             }
-            "else" => self.otherwise(&mut cursor, span, bodies, open),
+            "else" => otherwise(&mut cursor, span, blocks),
             "end" => {
-                close(span, bodies, open)?;
+                blocks.close(span)?;
                 cursor.finish()
             }
             "include" => {
-                let statements = self.include(&mut cursor, span, depth + open.len())?;
-                push(bodies, Statement::Include(statements));
+                let statements = self.include(&mut cursor, span, depth + blocks.open.len())?;
+                blocks.push(Statement::Include(statements));
                 Ok(())
             }
-            "buffer" | "communicator" | "blocks" if open.iter().any(|block| matches!(block, Open::For(..))) => {
+            "buffer" | "communicator" | "blocks" if blocks.are_in_loop() => {
                 let what = if word == "blocks" { "table" } else { word };
                 let message = format!("a {what} in a `for` would be defined several times: move it out of the loop");
                 Err(Finding::new(span, message))
@@ -173,41 +213,10 @@ impl<'a> Parser<'a> {
             _ => {
                 let statement = statement(word, span, &mut cursor)?;
                 cursor.finish()?;
-                push(bodies, statement);
+                blocks.push(statement);
                 Ok(())
             }
         }
-    }
-
-    fn otherwise(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        span: Span,
-        bodies: &mut Vec<Vec<Statement>>,
-        open: &mut [Open],
-    ) -> Result<()> {
-        let (arms, condition, start) = match open.last_mut() {
-            Some(Open::If(arms, condition, start)) => (arms, condition, start),
-            Some(Open::TooDeep { word, inner, .. }) if word == "if" || *inner > 0 => return Ok(()),
-            _ => return Err(Finding::new(span, "`else` without `if`")),
-        };
-        let mut body = std::mem::take(last(bodies));
-        if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
-            *last(bodies) = body;
-            return Err(Finding::new(span, "`else` after the last `else` of this `if`"));
-        }
-        body.shrink_to_fit();
-        arms.push(Arm { condition: condition.take(), span: *start, body });
-        *start = span;
-        if cursor.take_word("if") {
-            let (found, error) = split(cursor.expression());
-            // The error is reported; the arm has a condition all the same.
-            *condition = Some(found.unwrap_or(Expression { node: Node::Number(0), span }));
-            if let Some(error) = error {
-                return Err(error);
-            }
-        }
-        cursor.finish()
     }
 
     fn include(&mut self, cursor: &mut Cursor<'_>, span: Span, depth: usize) -> Result<Vec<Statement>> {
@@ -233,7 +242,7 @@ impl<'a> Parser<'a> {
         if self.files.0.len() >= self.limits.files {
             return Err(refuse(format!("too many includes: at most {} files (limit files)", self.limits.files)));
         }
-        let text = self.sources.read(&path).map_err(|cause| refuse(format!("cannot read {path}: {cause}")))?;
+        let text = (self.sources)(&path).map_err(|cause| refuse(format!("cannot read {path}: {cause}")))?;
         if text.len() > self.limits.source_bytes.saturating_sub(self.bytes) {
             let most = self.limits.source_bytes;
             return Err(refuse(format!("with {path}, the source is longer than {most} B (limit source_bytes)")));
@@ -242,11 +251,25 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn split<T>(outcome: Result<T>) -> (Option<T>, Option<Finding>) {
-    match outcome {
-        Ok(value) => (Some(value), None),
-        Err(finding) => (None, Some(finding)),
+/// Parses what follows `else`.
+fn otherwise(cursor: &mut Cursor<'_>, span: Span, blocks: &mut Blocks) -> Result<()> {
+    let (arms, condition, start, body) = match blocks.open.last_mut() {
+        Some(Open { head: Head::If(arms, condition), span, body }) => (arms, condition, span, body),
+        Some(Open { head: Head::TooDeep { word, inner }, .. }) if word == "if" || *inner > 0 => return Ok(()),
+        _ => return Err(Finding::new(span, "`else` without `if`")),
+    };
+    if condition.is_none() && !arms.is_empty() && arms.iter().all(|arm| arm.condition.is_some()) {
+        return Err(Finding::new(span, "`else` after the last `else` of this `if`"));
     }
+    body.shrink_to_fit();
+    arms.push(Arm { condition: condition.take(), span: *start, body: std::mem::take(body) });
+    *start = span;
+    if cursor.take_word("if") {
+        // An arm with a wrong condition has one all the same.
+        *condition = Some(Expression { node: Node::Number(0), span });
+        *condition = Some(cursor.expression()?);
+    }
+    cursor.finish()
 }
 
 /// Whether the line begins with a label.
@@ -262,52 +285,15 @@ fn first_word(tokens: &[Token]) -> Option<&str> {
     }
 }
 
-fn label(cursor: &mut Cursor<'_>, open: &[Open]) -> Result<Name> {
+fn label(cursor: &mut Cursor<'_>, blocks: &Blocks) -> Result<Name> {
     let name = cursor.name("a label");
     cursor.next();
     let name = name?;
-    if open.iter().any(|block| matches!(block, Open::For(..))) {
+    if blocks.are_in_loop() {
         let message = "a label in a `for` would label several instructions: move it out of the loop";
         return Err(Finding::new(name.span, message));
     }
     Ok(name)
-}
-
-/// The innermost open block; there always is one.
-fn last(bodies: &mut Vec<Vec<Statement>>) -> &mut Vec<Statement> {
-    if bodies.is_empty() {
-        bodies.push(Vec::new());
-    }
-    let at = bodies.len() - 1;
-    &mut bodies[at]
-}
-
-fn push(bodies: &mut Vec<Vec<Statement>>, statement: Statement) {
-    last(bodies).push(statement);
-}
-
-fn close(span: Span, bodies: &mut Vec<Vec<Statement>>, open: &mut Vec<Open>) -> Result<()> {
-    if let Some(Open::TooDeep { inner: inner @ 1.., .. }) = open.last_mut() {
-        *inner -= 1;
-        return Ok(());
-    }
-    let block = open.pop().ok_or_else(|| Finding::new(span, "`end` without a block"))?;
-    let mut body = bodies.pop().unwrap_or_default();
-    // A long source has many blocks: none keeps room for statements that do not come.
-    body.shrink_to_fit();
-    match block {
-        Open::For(Some(head), _) => push(bodies, Statement::For(ForText { head, body })),
-        Open::Repeat(Some(head), span) => push(bodies, Statement::Repeat(RepeatText { span, head, body })),
-        // The error in its head is reported.
-        Open::For(None, _) | Open::Repeat(None, _) | Open::TooDeep { .. } => {}
-        Open::If(mut arms, condition, span) => {
-            arms.reserve_exact(1);
-            arms.push(Arm { condition, span, body });
-            arms.shrink_to_fit();
-            push(bodies, Statement::If(arms));
-        }
-    }
-    Ok(())
 }
 
 /// Parses what follows `for`.

@@ -258,15 +258,20 @@ impl RankProgram {
     pub fn names_raw_host(&self, instruction: usize) -> bool {
         let Some(word) = self.instructions.get(instruction) else { return false };
         Side::ALL
-            .into_iter()
-            .any(|side| side.operand(word).space == AddressSpace::Host && self.buffer_of(instruction, side).is_none())
+            .iter()
+            .any(|side| side.operand(word).space == AddressSpace::Host && self.buffer_of(instruction, *side).is_none())
     }
 
     /// Returns the host buffer of an operand.
     pub(crate) fn buffer_of(&self, instruction: usize, side: Side) -> Option<&Buffer> {
+        self.buffer_in(&self.bindings, instruction, side)
+    }
+
+    /// Returns the buffer of an operand in sorted `bindings`.
+    pub(super) fn buffer_in(&self, bindings: &[Binding], instruction: usize, side: Side) -> Option<&Buffer> {
         let key = (u32::try_from(instruction).ok()?, side);
-        let index = self.bindings.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
-        self.buffers.get(self.bindings[index].buffer as usize)
+        let index = bindings.binary_search_by_key(&key, |binding| (binding.instruction, binding.side)).ok()?;
+        self.buffers.get(bindings[index].buffer as usize)
     }
 }
 

@@ -60,8 +60,8 @@ impl Allocator {
                 let inside = |range: &Range| self.memory.address <= range.address && range.end() <= self.memory.end();
                 self.ranges(buffer, *address).iter().all(inside) && self.check(buffer, *address).is_ok()
             });
-            let no_room = || GraphError::NoRoom { buffer: buffer.name.clone(), bytes: buffer.bytes };
-            *place = found.ok_or_else(no_room)?;
+            let no_room = || format!("no memory left for buffer {:?} of {} B", buffer.name, buffer.bytes);
+            *place = found.ok_or_else(|| GraphError::general(no_room()))?;
             self.take(buffer, *place);
         }
         Ok(addresses)

@@ -3,7 +3,7 @@
 //! A [`Graph`] has named [`Buffer`]s and [`Step`]s; each step is a request to the planner from one buffer to another. Buffers imply
 //! the order: a step that accesses a buffer follows the earlier steps that wrote it, and a step that writes a buffer also follows
 //! those that read it. [`Step::after`] adds further order. [`Graph::schedule`] orders the steps, places the buffers, plans every
-//! step, verifies the whole, and returns a [`Schedule`]. The module uses planner and verifier.
+//! step, verifies the whole, and returns a [`Schedule`]. The module uses planner, verifier and matching.
 //!
 //! ```
 //! use cmdseq::graph::{Buffer, Graph, Step};
@@ -42,11 +42,11 @@ use crate::plan::{self, Plan};
 use crate::program::{Communicator, Program, ProgramSet};
 use crate::ranges::Range;
 use crate::request::{Placement, Request};
-use crate::{Capabilities, Instruction, Operand};
+use crate::{Capabilities, Element, Instruction, Operand};
 
-pub use error::{GraphError, Side};
+pub use error::GraphError;
 pub use schedule::{Placed, Schedule, Scheduled};
-pub use step::{Buffer, Step};
+pub use step::{Buffer, BufferRole, Step};
 
 use allocator::Allocator;
 
@@ -111,11 +111,11 @@ impl Graph {
         let mut ids = Ids::default();
         for number in order {
             let step = &self.steps[number];
-            let place = |side| -> Operand {
-                let buffer = step.buffer(side).and_then(|name| numbers.get(name));
+            let place = |role| -> Operand {
+                let buffer = step.buffer(role).and_then(|name| numbers.get(name));
                 buffer.map_or(Operand::card(between.address), |buffer| schedule.buffers[*buffer].operand())
             };
-            let placement = Placement { input: place(Side::Input), output: place(Side::Output), between };
+            let placement = Placement { input: place(BufferRole::Input), output: place(BufferRole::Output), between };
             // Only cards of the graph have its intermediate memory.
             let may_relay = |node: &u32| step.request.relays.as_ref().is_none_or(|allowed| allowed.contains(node));
             let relays = Some(self.group.iter().copied().filter(may_relay).collect());
@@ -133,7 +133,7 @@ impl Graph {
         let mut numbers = HashMap::new();
         for (number, buffer) in self.buffers.iter().enumerate() {
             if numbers.insert(buffer.name.as_str(), number).is_some() {
-                return Err(GraphError::TwoBuffers { name: buffer.name.clone() });
+                return Err(GraphError::general(format!("duplicate buffer {:?}", buffer.name)));
             }
         }
         if self.steps.is_empty() {
@@ -141,44 +141,43 @@ impl Graph {
         }
         for (number, step) in self.steps.iter().enumerate() {
             if let Some(node) = step.request.group.iter().find(|node| !self.group.contains(node)) {
-                return Err(GraphError::NotInGroup { step: number, node: *node });
+                return Err(GraphError::of(number, &format!(": node {node} is not in the graph's group")));
             }
             if let Some(other) = step.after.iter().find(|other| **other >= self.steps.len()) {
-                return Err(GraphError::UnknownStep { step: number, after: *other });
+                return Err(GraphError::of(number, &format!(" follows unknown step {other}")));
             }
-            for side in [Side::Input, Side::Output] {
-                self.check_side(number, step, side, &numbers)?;
+            for role in BufferRole::ALL {
+                self.check_role(number, step, *role, &numbers)?;
             }
             self.check_moved(number, step, &numbers)?;
         }
         Ok(numbers)
     }
 
-    fn check_side(
+    fn check_role(
         &self,
         number: usize,
         step: &Step,
-        side: Side,
+        role: BufferRole,
         numbers: &HashMap<&str, usize>,
     ) -> Result<(), GraphError> {
-        let Some(name) = step.buffer(side) else {
-            return match step.needs(side) {
+        let refuse = |cause: String| Err(GraphError::of(number, &cause));
+        let Some(name) = step.buffer(role) else {
+            return match step.needs(role) {
                 0 => Ok(()),
-                bytes => Err(GraphError::NoBuffer { step: number, side, bytes }),
+                bytes => refuse(format!(" has no buffer for its {role} of {bytes} B")),
             };
         };
         let Some(buffer) = numbers.get(name).map(|buffer| &self.buffers[*buffer]) else {
-            return Err(GraphError::UnknownBuffer { step: number, buffer: name.to_owned() });
+            return refuse(format!(": unknown buffer {name:?}"));
         };
-        let too_small =
-            |needed| GraphError::TooSmall { step: number, side, buffer: name.to_owned(), bytes: buffer.bytes, needed };
-        let needed = if buffer.is_striped { step.request.bytes } else { step.needs(side) };
+        let needed = if buffer.is_striped { step.request.bytes } else { step.needs(role) };
         if needed > buffer.bytes {
-            return Err(too_small(needed));
+            return refuse(format!(": its {role} of {needed} B exceeds buffer {name:?} of {} B", buffer.bytes));
         }
         match (buffer.element, step.request.combine) {
             (Some(held), Some(combine)) if held != combine.element => {
-                Err(GraphError::WrongType { step: number, buffer: name.to_owned(), held, expected: combine.element })
+                Err(wrong_type(number, buffer, held, combine.element))
             }
             _ => Ok(()),
         }
@@ -186,14 +185,12 @@ impl Graph {
 
     /// Checks that a step does not change the element type.
     fn check_moved(&self, number: usize, step: &Step, numbers: &HashMap<&str, usize>) -> Result<(), GraphError> {
-        let held = |side| {
-            let buffer = &self.buffers[*numbers.get(step.buffer(side)?)?];
+        let held = |role| {
+            let buffer = &self.buffers[*numbers.get(step.buffer(role)?)?];
             buffer.element.map(|element| (buffer, element))
         };
-        match (held(Side::Input), held(Side::Output)) {
-            (Some((_, from)), Some((buffer, to))) if from != to => {
-                Err(GraphError::WrongType { step: number, buffer: buffer.name.clone(), held: to, expected: from })
-            }
+        match (held(BufferRole::Input), held(BufferRole::Output)) {
+            (Some((_, from)), Some((buffer, to))) if from != to => Err(wrong_type(number, buffer, to, from)),
             _ => Ok(()),
         }
     }
@@ -202,10 +199,13 @@ impl Graph {
     fn arguments(&self) -> Result<Vec<usize>, GraphError> {
         let bound: Vec<usize> = (0..self.buffers.len()).filter(|number| self.buffers[*number].is_rebindable).collect();
         if let Some(buffer) = bound.iter().map(|number| &self.buffers[*number]).find(|buffer| buffer.is_striped) {
-            return Err(GraphError::StripedArgument { buffer: buffer.name.clone() });
+            return Err(GraphError::general(format!("striped buffer {:?} cannot be rebindable", buffer.name)));
         }
         match bound.get(ARGUMENTS) {
-            Some(number) => Err(GraphError::TooManyArguments { buffer: self.buffers[*number].name.clone() }),
+            Some(number) => Err(GraphError::general(format!(
+                "too many rebindable buffers: {:?} is the fourth, a launch has three arguments",
+                self.buffers[*number].name
+            ))),
             None => Ok(bound),
         }
     }
@@ -231,13 +231,14 @@ impl Graph {
             let Some(rank) = self.group.iter().position(|other| other == node) else { continue };
             let whole = &mut schedule.set.programs[rank].instructions;
             if !program.tables.is_empty() {
-                return Err(GraphError::Tables { step: number });
+                return Err(GraphError::of(number, " needs tables on the cards, which graphs do not support"));
             }
             first[rank] = (!program.instructions.is_empty()).then_some(whole.len());
             for instruction in &program.instructions {
                 let mut instruction = *instruction;
                 if has_arguments(&instruction) {
-                    return Err(GraphError::Arguments { step: number, algorithm: plan.algorithm });
+                    let cause = format!(": {} uses launch arguments, which graphs do not support", plan.algorithm);
+                    return Err(GraphError::of(number, &cause));
                 }
                 if let Some(id) = new_ids.get(&instruction.communicator) {
                     instruction.communicator = *id;
@@ -249,6 +250,11 @@ impl Graph {
         schedule.steps.push(Scheduled { step: number, algorithm: plan.algorithm, predicted: plan.predicted, first });
         Ok(())
     }
+}
+
+/// The error of a step whose buffer has another element type.
+fn wrong_type(step: usize, buffer: &Buffer, held: Element, expected: Element) -> GraphError {
+    GraphError::of(step, &format!(": buffer {:?} has elements of {held}, expected {expected}", buffer.name))
 }
 
 fn has_arguments(instruction: &Instruction) -> bool {
@@ -312,8 +318,11 @@ impl Ids {
             };
             let new = WORLD + 1 + place as u16;
             if u32::from(new) >= capabilities.communicators {
-                let table = capabilities.communicators;
-                return Err(GraphError::TooManyCommunicators { needed: self.given.len(), table });
+                return Err(GraphError::general(format!(
+                    "the steps need {} communicators besides communicator 0: the cards' tables have {} entries",
+                    self.given.len(),
+                    capabilities.communicators
+                )));
             }
             if communicators.iter().all(|one| one.id != new) {
                 communicators.extend(all.into_iter().map(|members| Communicator { id: new, members }));

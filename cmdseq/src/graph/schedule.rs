@@ -4,11 +4,12 @@ use super::allocator::{self, Allocator};
 use super::error::GraphError;
 use super::step::Buffer;
 use crate::instruction::ARGUMENTS;
+use crate::matching::{Job, Members};
 use crate::plan::{Plan, Prediction, predict};
 use crate::program::{Piece, ProgramSet};
-use crate::ranges::{Context, Range, card_ranges};
+use crate::ranges::{Range, card_ranges, remote};
 use crate::request::Algorithm;
-use crate::{Capabilities, Operand, transfers};
+use crate::{Capabilities, Operand};
 
 /// A buffer of a schedule, with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,20 +153,15 @@ impl Schedule {
     }
 
     fn used_between(&self, bound: &ProgramSet, capabilities: &Capabilities) -> Range {
-        let stripe_bytes = capabilities.stripe_bytes();
         let mut used: Option<Range> = None;
-        for (node, program) in bound.nodes.iter().zip(&bound.programs) {
+        // Verified programs have valid communicators and ranges.
+        let Ok(members) = Members::new(bound, capabilities) else { return self.between };
+        let job = Job { programs: &bound.programs, members: &members, capabilities };
+        for (rank, program) in bound.programs.iter().enumerate() {
             for instruction in &program.instructions {
-                let (own, ranks) = match bound.communicator(*node, instruction.communicator) {
-                    Some(one) => (one.members.iter().position(|member| member == node), one.members.len()),
-                    None => (Some(*node as usize), capabilities.nodes as usize),
-                };
-                let own = own.unwrap_or(0) as u32;
-                let context = Context { rank: own, ranks: ranks as u32, stripe_bytes, tables: &program.tables };
-                // Verified programs have valid ranges.
+                let context = job.context(rank, instruction);
                 let Ok(touched) = card_ranges(instruction, &context) else { continue };
-                let remote = transfers(instruction, &context).ok().and_then(|moved| moved.remote);
-                let remote = remote.map(|one| Range { address: one.address, bytes: one.bytes });
+                let remote = remote(instruction, &context).ok().flatten().map(|one| one.range());
                 let all = touched.reads.iter().chain(&touched.writes).chain(&remote);
                 for range in all.filter(|one| one.overlaps(self.between)) {
                     let begin = used.map_or(range.address, |used| used.address.min(range.address));

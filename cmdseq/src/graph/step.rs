@@ -1,8 +1,18 @@
 //! Buffers and steps.
 
-use super::error::Side;
 use crate::Element;
+use crate::named::named;
 use crate::request::Request;
+
+named! {
+    /// What a step does with a buffer.
+    BufferRole {
+        /// It has the data before the step.
+        Input, "input";
+        /// It gets the data after the step.
+        Output, "output";
+    }
+}
 
 /// A named range of memory, at the same address on every card of the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,19 +94,19 @@ impl Step {
         self
     }
 
-    /// Returns the bytes on a side of the rank with the most data.
-    pub(super) fn needs(&self, side: Side) -> u64 {
-        let of = |rank| match side {
-            Side::Input => self.request.input_bytes(rank),
-            Side::Output => self.request.output_bytes(rank),
+    /// Returns the bytes of input or output of the rank with the most data.
+    pub(super) fn needs(&self, role: BufferRole) -> u64 {
+        let of = |rank| match role {
+            BufferRole::Input => self.request.input_bytes(rank),
+            BufferRole::Output => self.request.output_bytes(rank),
         };
         (0..self.request.ranks()).map(of).max().unwrap_or(0)
     }
 
-    pub(super) fn buffer(&self, side: Side) -> Option<&str> {
-        match side {
-            Side::Input => self.input.as_deref(),
-            Side::Output => self.output.as_deref(),
+    pub(super) fn buffer(&self, role: BufferRole) -> Option<&str> {
+        match role {
+            BufferRole::Input => self.input.as_deref(),
+            BufferRole::Output => self.output.as_deref(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::operation::{Fields, Operation};
 use super::{Instruction, Operand, Rights, offset};
+use crate::named::named;
 use crate::reduction::{Element, Reduction};
 
 /// A field that only some operations read. The others require it to be zero.
@@ -33,27 +34,17 @@ pub(crate) enum Value {
     },
 }
 
-/// The two operands of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// Where data is read.
-    Source,
-    /// Where data is written.
-    Destination,
+named! {
+    /// The two operands of an instruction.
+    Side {
+        /// Where data is read.
+        Source, "source";
+        /// Where data is written.
+        Destination, "destination";
+    }
 }
 
 impl Side {
-    /// Both.
-    pub const ALL: [Side; 2] = [Side::Source, Side::Destination];
-
-    /// Name in sources and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Side::Source => "source",
-            Side::Destination => "destination",
-        }
-    }
-
     /// The operand of `instruction` on this side.
     pub const fn operand(self, instruction: &Instruction) -> &Operand {
         match self {

@@ -1,35 +1,26 @@
 //! Operands: the two addresses of an instruction.
 
-/// The space of an address. Its value is the bits of the operand that name it: bit 0 is the low bit of its code, bit 3 the high one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[repr(u8)]
-pub enum AddressSpace {
-    /// Memory of the card.
-    #[default]
-    Card = 0,
-    /// Memory of the host, by IOVA.
-    Host = 1,
-    /// Reserved for a stream port: no operation accepts it.
-    Stream0 = 8,
-    /// Reserved for another stream port: no operation accepts it.
-    Stream1 = 9,
+use crate::named::named;
+
+named! {
+    /// The space of an address. Its value is the bits of the operand that name it: bit 0 is the low bit of its code, bit 3 the
+    /// high one.
+    #[derive(Default)]
+    #[repr(u8)]
+    AddressSpace {
+        /// Memory of the card.
+        #[default]
+        Card = 0, "card";
+        /// Memory of the host, by IOVA.
+        Host = 1, "host";
+        /// Reserved for a stream port: no operation accepts it.
+        Stream0 = 8, "stream0";
+        /// Reserved for another stream port: no operation accepts it.
+        Stream1 = 9, "stream1";
+    }
 }
 
 impl AddressSpace {
-    /// Every space, by code.
-    pub const ALL: [AddressSpace; 4] =
-        [AddressSpace::Card, AddressSpace::Host, AddressSpace::Stream0, AddressSpace::Stream1];
-
-    /// Returns its name in sources and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AddressSpace::Card => "card",
-            AddressSpace::Host => "host",
-            AddressSpace::Stream0 => "stream0",
-            AddressSpace::Stream1 => "stream1",
-        }
-    }
-
     /// Whether it is the memory of a card or of its host.
     pub const fn is_memory(self) -> bool {
         matches!(self, AddressSpace::Card | AddressSpace::Host)

@@ -1,31 +1,15 @@
 //! Operations, and the fields that each reads.
 
-use crate::named::named;
+use crate::named::coded;
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $text:literal, uses($($field:ident)*);)*) => {
-        named! {
+        coded! {
             /// The operation of an instruction.
-            #[repr(u8)]
-            Operation { $($(#[doc = $doc])* $name = $code, $text;)* }
+            Operation in u64 { $($(#[doc = $doc])* $name = $code, $text;)* }
         }
 
         impl Operation {
-            /// Returns the operation with this code.
-            pub const fn from_code(code: u8) -> Option<Self> {
-                match code {
-                    $($code => Some(Operation::$name),)*
-                    _ => None,
-                }
-            }
-
-            /// Returns its description, one sentence.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(Operation::$name => concat!($($doc),*).trim_ascii(),)*
-                }
-            }
-
             /// Returns the fields that the operation reads. All others must be zero.
             // Inlined, the test of one field is that of a bit.
             #[inline(always)]
@@ -170,25 +154,8 @@ operations! {
 
 /// Whether all ranks of the communicator run the operation together.
 pub(crate) const fn is_collective(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Barrier
-            | Operation::Scatter
-            | Operation::Gather
-            | Operation::Broadcast
-            | Operation::Alltoall
-            | Operation::Allgather
-            | Operation::Reduce
-            | Operation::Allreduce
-            | Operation::ReduceScatter
-            | Operation::Scan
-            | Operation::Exscan
-            | Operation::AlltoallScan
-            | Operation::Scatterv
-            | Operation::Gatherv
-            | Operation::Allgatherv
-            | Operation::Alltoallv
-    )
+    let Fields { communicator, peer, lane, .. } = operation.fields();
+    communicator && lane && !peer
 }
 
 /// Whether blocks may be striped over the memory I/Os. Vector forms are placed by tables instead.

@@ -1,22 +1,21 @@
 //! Kinds of operations by what they need from other cards.
 
-use crate::instruction::{is_collective, takes_tables};
+use crate::instruction::takes_tables;
 use crate::{Capabilities, Flags, Instruction, Operation};
 
 /// Whether the operation needs instructions of other cards.
 pub(crate) const fn takes_partners(operation: Operation) -> bool {
-    is_collective(operation) || is_paired(operation)
+    operation.fields().communicator && operation.fields().lane
 }
 
 /// Whether the operation meets an instruction of one other card, or of two.
 pub(crate) const fn is_paired(operation: Operation) -> bool {
-    use Operation::{Recv, RecvReduce, Send, Sendrecv, SendrecvReduce};
-    matches!(operation, Send | Recv | Sendrecv | RecvReduce | SendrecvReduce)
+    operation.fields().peer && operation.fields().lane
 }
 
 /// Whether the operation accesses memory of a card that runs no instruction for it.
 pub(crate) const fn is_one_sided(operation: Operation) -> bool {
-    matches!(operation, Operation::RdmaRead | Operation::RdmaWrite | Operation::PutSignal)
+    operation.fields().peer && operation.fields().window
 }
 
 /// Whether the card runs `instruction` by rendezvous.

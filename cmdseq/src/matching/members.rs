@@ -1,6 +1,6 @@
 //! Members of communicators, by rank.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::kinds::{is_one_sided, takes_partners};
 use crate::communicator::ContextId;
@@ -12,7 +12,7 @@ use crate::{Capabilities, Context, Instruction, Tables};
 /// The communicators of all ranks.
 #[derive(Debug)]
 pub(crate) struct Members {
-    pub(super) tables: Vec<Table>,
+    pub(super) rosters: Vec<Roster>,
     /// The memberships of each rank, by entry of the card's table.
     pub(super) of: Vec<Vec<Entry>>,
 }
@@ -20,12 +20,13 @@ pub(crate) struct Members {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) id: u16,
-    pub(super) table: usize,
+    pub(super) roster: usize,
     pub(super) own: u32,
 }
 
+/// The members of a communicator.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Roster {
     pub(super) nodes: Vec<u32>,
     /// The program rank of each member, if it has a program.
     pub(super) ranks: Vec<Option<usize>>,
@@ -38,7 +39,7 @@ pub(super) struct Table {
 /// The membership of a rank in a communicator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Membership<'a> {
-    pub(super) table: &'a Table,
+    pub(super) roster: &'a Roster,
     /// Index of the communicator: the same for all its members.
     pub(crate) index: usize,
     /// Own rank in the communicator.
@@ -48,23 +49,23 @@ pub(crate) struct Membership<'a> {
 impl<'a> Membership<'a> {
     /// Returns the context of its instructions on the communicator, on a card with `tables`.
     pub(crate) fn context<'t>(&self, tables: &'t Tables, capabilities: &Capabilities) -> Context<'t> {
-        let ranks = self.table.nodes.len() as u32;
+        let ranks = self.roster.nodes.len() as u32;
         Context { rank: self.own, ranks, stripe_bytes: capabilities.stripe_bytes(), tables }
     }
 
     /// Returns the nodes of the communicator by rank.
     pub(crate) fn nodes(&self) -> &'a [u32] {
-        &self.table.nodes
+        &self.roster.nodes
     }
 
     /// Returns the program rank of rank `rank` of the communicator.
     pub(crate) fn program_rank(&self, rank: u32) -> Option<usize> {
-        self.table.ranks.get(rank as usize).copied().flatten()
+        self.roster.ranks.get(rank as usize).copied().flatten()
     }
 
     /// Whether all members are linked to each other.
     pub(crate) fn is_linked(&self) -> bool {
-        self.table.is_linked
+        self.roster.is_linked
     }
 }
 
@@ -75,7 +76,7 @@ impl Members {
     /// An invalid or duplicate communicator.
     pub(crate) fn new(set: &ProgramSet, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let rank_of: HashMap<u32, usize> = set.nodes.iter().enumerate().map(|(rank, node)| (*node, rank)).collect();
-        let mut members = Members { tables: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
+        let mut members = Members { rosters: Vec::new(), of: vec![Vec::new(); set.nodes.len()] };
         members.add(WORLD, (0..capabilities.nodes).collect(), &rank_of, capabilities)?;
         for Communicator { id, members: nodes } in &set.communicators {
             let refuse = |cause| {
@@ -95,6 +96,11 @@ impl Members {
             if let Some(node) = nodes.iter().find(|node| **node >= capabilities.nodes) {
                 return refuse(format!("no node {node} (the fabric has {} nodes)", capabilities.nodes));
             }
+            let mut named = HashSet::new();
+            if let Some(node) = nodes.iter().find(|node| !named.insert(**node)) {
+                let rank = rank_of.get(node).map(|rank| *rank as u32);
+                return refuse(format!("duplicate node {node}")).map_err(|refusal| Refusal { rank, ..refusal });
+            }
             members.add(*id, nodes.clone(), &rank_of, capabilities)?;
         }
         Ok(members)
@@ -108,24 +114,23 @@ impl Members {
         capabilities: &Capabilities,
     ) -> Result<(), Refusal> {
         let ranks: Vec<Option<usize>> = nodes.iter().map(|node| rank_of.get(node).copied()).collect();
-        let table = self.tables.len();
+        let roster = self.rosters.len();
         for (own, rank) in ranks.iter().enumerate() {
             let Some(rank) = *rank else { continue };
             let place = self.of[rank].binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id));
             if let Ok(entry) = place.map(|place| self.of[rank][place]) {
                 let cause = match entry.id == id {
-                    true if entry.table == table => format!("communicator {id}: duplicate node {}", nodes[own]),
                     true => format!("communicator {id}: node {} is in another communicator {id}, too", nodes[own]),
                     false => format!("communicators {} and {id} need the same table entry", entry.id),
                 };
                 let refusal = Refusal::of(rank, cause).because(Reason::Communicators);
                 return Err(refusal.in_declaration(declaration(id, &nodes, rank_of)));
             }
-            self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, table, own: own as u32 });
+            self.of[rank].insert(place.unwrap_or_else(|place| place), Entry { id, roster, own: own as u32 });
         }
         let is_linked = capabilities.topology.all_reach(&nodes, capabilities.nodes);
         let absent = ranks.iter().position(Option::is_none);
-        self.tables.push(Table { nodes, ranks, absent, is_linked });
+        self.rosters.push(Roster { nodes, ranks, absent, is_linked });
         Ok(())
     }
 
@@ -153,8 +158,8 @@ impl Members {
     /// Returns the membership of `rank` in communicator `id`; `None` if the rank is no member.
     pub(crate) fn membership(&self, rank: usize, id: u16) -> Option<Membership<'_>> {
         // A card is in few, and this is asked for every instruction.
-        let Entry { table, own, .. } = *self.of.get(rank)?.iter().find(|entry| entry.id == id)?;
-        Some(Membership { table: self.tables.get(table)?, index: table, own })
+        let Entry { roster, own, .. } = *self.of.get(rank)?.iter().find(|entry| entry.id == id)?;
+        Some(Membership { roster: self.rosters.get(roster)?, index: roster, own })
     }
 }
 

@@ -7,13 +7,13 @@
 //! A *stream* is a lane of a rank: rank times lanes, plus lane. The *head* of a stream is the instruction that was issued in it
 //! and has not ended.
 //!
-//! Matching uses instructions, ranges, programs and refusals; verifier, meaning and the planner's prediction use it.
+//! Matching uses instructions, ranges, programs and refusals; verifier, meaning, graphs and the planner's prediction use it.
 
 mod job;
 mod kinds;
 mod lanes;
-mod meeting;
 mod members;
+mod pair_sets;
 mod progress;
 mod recent;
 mod stuck;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::job::{Job, Signal};
 use super::kinds::{Direction, directions, is_paired, is_rendezvous};
 use super::lanes::{Claim, Lanes};
-use super::meeting::Meeting;
 use super::members::Membership;
+use super::pair_sets::PairSets;
 use crate::instruction::{is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::ranges::{Lengths, lengths, transfers};
@@ -54,7 +54,7 @@ pub(crate) struct Matching<'a> {
     pub(super) fresh: Vec<usize>,
     /// By communicator and lane.
     pub(super) arrivals: Vec<Arrivals>,
-    pub(super) meeting: Meeting,
+    pub(super) pair_sets: PairSets,
     /// Values of signals.
     pub(super) signals: HashMap<Signal, u64>,
     /// Whether a rank waits for a signal.
@@ -78,8 +78,8 @@ impl<'a> Matching<'a> {
             heads: vec![None; streams],
             waiting: vec![None; ranks],
             fresh: Vec::with_capacity(streams),
-            arrivals: vec![Arrivals::default(); job.members.tables.len() * lanes],
-            meeting: Meeting::new(streams),
+            arrivals: vec![Arrivals::default(); job.members.rosters.len() * lanes],
+            pair_sets: PairSets::new(streams),
             signals: HashMap::new(),
             is_waiting: vec![false; ranks],
             together: Vec::new(),
@@ -186,8 +186,8 @@ impl<'a> Matching<'a> {
     fn arrive_at_collective(&mut self, stream: usize, head: Head<'a>) -> Result<bool, Refusal> {
         let rank = self.rank_of(stream);
         let Some(membership) = self.job.membership(rank, head.instruction) else { return Ok(true) };
-        let ranks = &membership.table.ranks;
-        if let Some(absent) = membership.table.absent {
+        let ranks = &membership.roster.ranks;
+        if let Some(absent) = membership.roster.absent {
             return Err(no_program(rank, head, absent));
         }
         let place = membership.index * self.lanes + stream % self.lanes;
@@ -215,7 +215,7 @@ impl<'a> Matching<'a> {
             self.blocks += if is_all_to_all { members * members } else { members };
             if self.blocks > BLOCKS_MAX {
                 let refusal = too_long("BLOCKS_MAX", BLOCKS_MAX, "comparisons of blocks of vector forms");
-                return Err(Refusal { rank: Some(rank as u32), instruction: Some(head.index), ..refusal });
+                return Err(refusal.located(rank, head.index));
             }
             if !self.do_blocks_agree(&membership, stream) {
                 self.check_blocks(place)?;
@@ -236,7 +236,7 @@ impl<'a> Matching<'a> {
             let head = self.head(self.beside(stream, rank))?;
             lengths(head.instruction, &self.job.context_in(rank, &its))
         };
-        let ranks = 0..membership.table.nodes.len() as u32;
+        let ranks = 0..membership.roster.nodes.len() as u32;
         let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
         let root = usize::from(instruction.root);
         let ends = |is_root: bool| if is_root { root..root + 1 } else { 0..all.len() };
@@ -249,7 +249,7 @@ impl<'a> Matching<'a> {
     pub(super) fn check_blocks(&self, place: usize) -> Result<(), Refusal> {
         let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
         let mut received: Vec<(u32, u32, u64)> = Vec::new();
-        let (table, lane) = (&self.job.members.tables[place / self.lanes], place % self.lanes);
+        let (roster, lane) = (&self.job.members.rosters[place / self.lanes], place % self.lanes);
         for (stream, head) in self.at_collective(place) {
             let rank = self.rank_of(stream);
             let Some(its) = self.job.membership(rank, head.instruction) else { continue };
@@ -270,7 +270,7 @@ impl<'a> Matching<'a> {
         said.iter().flat_map(|block| [block.from, block.to]).for_each(|rank| *count.entry(rank).or_default() += 1);
         let ends = said.iter().flat_map(|block| [(block, block.to), (block, block.from)]);
         let Some((block, named)) = ends.rev().max_by_key(|(_, rank)| count.get(rank)) else { return Ok(()) };
-        let rank = table.ranks.get(named as usize).copied().flatten().unwrap_or_default();
+        let rank = roster.ranks.get(named as usize).copied().flatten().unwrap_or_default();
         let Some(head) = self.head(rank * self.lanes + lane) else { return Ok(()) };
         let (operation, id) = (head.instruction.operation, head.instruction.communicator);
         let Block { from, to, sent, expected } = block;
@@ -286,13 +286,13 @@ impl<'a> Matching<'a> {
         let rank = self.rank_of(stream);
         let Some(membership) = self.job.membership(rank, head.instruction) else { return Ok(true) };
         let directions = directions(head.instruction, membership.own);
-        self.meeting.arrive(stream, directions.iter().flatten().count());
+        self.pair_sets.arrive(stream, directions.iter().flatten().count());
         for (direction, partner) in directions.into_iter().flatten() {
             let Some(partner) = membership.program_rank(partner) else {
                 return Err(no_program(rank, head, partner as usize));
             };
             let there = self.beside(stream, partner);
-            if !self.meeting.is_here[there] || !self.meets(there, direction, &membership) {
+            if !self.pair_sets.is_here[there] || !self.meets(there, direction, &membership) {
                 continue;
             }
             let Some(other) = self.head(there) else { continue };
@@ -304,9 +304,9 @@ impl<'a> Matching<'a> {
                 let cause = disagreement_between(here, partner, there, &self.in_order(here, there, difference));
                 return Err(Refusal::at(named, here.index, cause).because(reason));
             }
-            self.meeting.meet(stream, there);
+            self.pair_sets.meet(stream, there);
         }
-        Ok(self.meeting.leave(stream, &mut self.together))
+        Ok(self.pair_sets.leave(stream, &mut self.together))
     }
 
     /// Whether the head of stream `partner` is the other end of a transfer in `direction` of the member `membership`.
@@ -391,13 +391,13 @@ impl<'a> Matching<'a> {
     /// Returns the streams of members whose head is a collective on the communicator and in the lane of this place in
     /// [`arrivals`](Matching::arrivals).
     pub(super) fn at_collective(&self, place: usize) -> impl Iterator<Item = (usize, Head<'a>)> {
-        let (table, lane) = (place / self.lanes, place % self.lanes);
-        let ranks = self.job.members.tables[table].ranks.iter().flatten().copied();
+        let (roster, lane) = (place / self.lanes, place % self.lanes);
+        let ranks = self.job.members.rosters[roster].ranks.iter().flatten().copied();
         ranks.filter_map(move |rank| {
             let stream = rank * self.lanes + lane;
             let head = self.head(stream).filter(|head| is_collective(head.instruction.operation))?;
             let membership = self.job.membership(rank, head.instruction)?;
-            (membership.index == table).then_some((stream, head))
+            (membership.index == roster).then_some((stream, head))
         })
     }
 }

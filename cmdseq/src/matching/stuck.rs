@@ -46,7 +46,7 @@ fn left(matching: &Matching<'_>) -> Result<(), Refusal> {
     Err(Refusal::at(putter, index, cause).because(Reason::SignalLeft))
 }
 
-/// Returns rank and index of the last instruction that adds to `signal`.
+/// Returns the lowest rank that adds to `signal`, and the index of its last instruction that does.
 fn last_put(job: Job<'_>, signal: Signal) -> Option<(usize, usize)> {
     job.programs.iter().enumerate().find_map(|(putter, program)| {
         let index = program.instructions.iter().rposition(|one| job.signal_of_put(putter, one) == Some(signal))?;
@@ -113,7 +113,7 @@ impl Stuck<'_, '_> {
         if is_collective(operation) {
             let place = membership.index * matching.lanes + stream % matching.lanes;
             let is_here: HashSet<usize> = matching.at_collective(place).map(|(stream, _)| stream).collect();
-            let all = membership.table.ranks.iter().flatten().map(|rank| matching.beside(stream, *rank));
+            let all = membership.roster.ranks.iter().flatten().map(|rank| matching.beside(stream, *rank));
             return all.filter(|stream| !is_here.contains(stream)).collect();
         }
         let directions = directions(head.instruction, membership.own).into_iter().flatten();
@@ -225,7 +225,7 @@ impl Stuck<'_, '_> {
             return false;
         }
         if is_collective(one.operation) {
-            return one.operation == two.operation && theirs.table.ranks.contains(&Some(rank));
+            return one.operation == two.operation && theirs.roster.ranks.contains(&Some(rank));
         }
         directions_to(one, mine, partner)
             .any(|direction| directions_to(two, theirs, rank).any(|other| other == direction.back()))
@@ -266,7 +266,7 @@ impl Stuck<'_, '_> {
 
     /// Returns a waiting stream of the set of `stream`, which has all its own partners.
     fn held_up_by(&self, stream: usize) -> usize {
-        let circle = &self.matching.meeting.circle;
+        let circle = &self.matching.pair_sets.circle;
         let together = std::iter::successors(Some(stream), |at| circle.get(*at).copied()).take(circle.len());
         together.into_iter().find(|at| !self.waits_for(*at).is_empty()).unwrap_or(stream)
     }

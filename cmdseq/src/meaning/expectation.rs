@@ -30,8 +30,9 @@ impl Expectation<'_> {
             return self.wanted_of_counts(rank, offset);
         }
         let ranks = self.0.ranks();
-        let bytes = self.0.bytes.max(1);
-        let (block, within) = (offset / bytes, offset % bytes);
+        let bytes = self.0.bytes;
+        // Blocks of 0 bytes are no output.
+        let (block, within) = (offset.checked_div(bytes)?, offset % bytes);
         let left = bytes - within;
         let own = u64::from(rank).saturating_mul(bytes);
         let is_one = block == 0;

@@ -80,8 +80,9 @@ fn check_request(programs: &[Program], request: &Request) -> Result<(), Refusal>
         return Err(Refusal::general(cause).because(Reason::Expectation));
     }
     match request.combine.filter(|_| request.collective.reduces()) {
-        Some(combine) => verify::check_combine(combine, [request.bytes])
-            .map_err(|fault| Refusal::general(fault.cause).because(Reason::Expectation)),
+        Some(combine) => {
+            verify::check_combine(combine, [request.bytes]).map_err(|refusal| refusal.because(Reason::Expectation))
+        }
         None => Ok(()),
     }
 }
@@ -136,7 +137,7 @@ impl Machine<'_> {
                 continue;
             }
             self.move_together(&together).map_err(|refusal| match together.first() {
-                Some((rank, index)) => Refusal { rank: Some(*rank as u32), instruction: Some(*index), ..refusal },
+                Some((rank, index)) => refusal.located(*rank, *index),
                 None => refusal,
             })?;
         }
@@ -161,12 +162,8 @@ impl Machine<'_> {
             }
             _ => return Ok(false),
         };
-        data.and_then(|data| self.write(rank, destination.address, &data)).map_err(|refusal| Refusal {
-            rank: Some(rank as u32),
-            instruction: Some(index),
-            ..refusal
-        })?;
-        Ok(true)
+        let written = data.and_then(|data| self.write(rank, destination.address, &data));
+        written.map(|()| true).map_err(|refusal| refusal.located(rank, index))
     }
 
     /// Returns the result of a fold on one card.
@@ -279,9 +276,7 @@ impl Machine<'_> {
                     }
                 }
             }
-            // Vector forms have counts instead of `bytes`.
-            let has_output = expectation.0.bytes > 0 || expectation.0.collective.has_counts();
-            if has_output && expectation.wanted(own, covered).is_some() {
+            if expectation.wanted(own, covered).is_some() {
                 let cause = format!(
                     "incomplete output: {} has more than the {covered} B that the program defines",
                     expectation.0.collective

@@ -156,11 +156,12 @@ impl<'a> Alike<'a> {
 
 /// Whether the terms of all issues differ from those of `from` by the same.
 fn have_moved_alike(from: &[Moment], to: &[Moment]) -> bool {
-    let by =
-        |(from, to): (&Moment, &Moment)| Bound::ALL.map(|bound| to.terms.of(bound).wrapping_sub(from.terms.of(bound)));
-    let mut all = from.iter().zip(to).map(by);
-    let first = all.next();
-    all.all(|other| Some(other) == first)
+    let have_moved = |bound: &Bound| {
+        let mut all = from.iter().zip(to).map(|(from, to)| to.terms.of(*bound).wrapping_sub(from.terms.of(*bound)));
+        let first = all.next();
+        all.all(|other| Some(other) == first)
+    };
+    Bound::ALL.iter().all(have_moved)
 }
 
 /// A number made of what mostly differs between steps: communicator, lengths and addresses of the first instruction, and the last
@@ -210,7 +211,7 @@ impl Terms {
     fn moved(&self, from: &Terms, to: &Terms) -> Option<Terms> {
         let mut terms = Terms::default();
         for bound in Bound::ALL {
-            terms.add(bound, self.of(bound).checked_add(to.of(bound))?.checked_sub(from.of(bound))?);
+            terms.add(*bound, self.of(*bound).checked_add(to.of(*bound))?.checked_sub(from.of(*bound))?);
         }
         Some(terms)
     }

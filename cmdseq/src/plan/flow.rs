@@ -4,9 +4,8 @@
 //! fairness. The *level* of a resource is the rate of those that it limits; each stream goes at the lowest level on its way.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
-use super::soonest::Soonest;
 use crate::cost::{Bound, Moment};
 
 /// What streams share.
@@ -60,6 +59,8 @@ struct Stream {
     limit: Bound,
     since: u64,
     visited: u32,
+    /// When it will have ended if nothing changes.
+    expected: u64,
     end: Option<Moment>,
 }
 
@@ -79,8 +80,8 @@ pub(super) struct Flows {
     pass: u32,
     now: u64,
     starts: BinaryHeap<Reverse<(u64, u32)>>,
-    /// When the streams that move will have ended if nothing changes.
-    ends: Soonest,
+    /// The streams that move, by when they will have ended if nothing changes.
+    ends: BTreeSet<(u64, u32)>,
     /// Streams that have ended and were not taken.
     ended: Vec<u32>,
 }
@@ -132,6 +133,7 @@ impl Flows {
             limit: Bound::Latency,
             since: start.ps,
             visited: 0,
+            expected: u64::MAX,
             end: None,
         });
         number as usize
@@ -157,15 +159,15 @@ impl Flows {
     /// Advances to the next start or end of a stream; false if there is none.
     pub(super) fn advance(&mut self) -> bool {
         let next_start = self.starts.peek().map(|Reverse((at, _))| *at);
-        let next_end = self.ends.peek().map(|(at, _)| at);
+        let next_end = self.ends.first().map(|(at, _)| *at);
         let Some(now) = next_start.into_iter().chain(next_end).min() else { return false };
         self.now = now;
         while let Some(Reverse((_, number))) = self.starts.peek().filter(|start| start.0.0 == now).copied() {
             self.starts.pop();
             self.begin(number);
         }
-        while let Some((_, number)) = self.ends.peek().filter(|(at, _)| *at == now) {
-            self.ends.remove(number);
+        while let Some((_, number)) = self.ends.first().filter(|(at, _)| *at == now).copied() {
+            self.ends.pop_first();
             self.finish(number, now);
             self.ended.push(number);
         }
@@ -330,12 +332,13 @@ impl Flows {
         self.account(number, now);
         let stream = &mut self.streams[number as usize];
         (stream.rate, stream.limit) = (rate, limit);
+        self.ends.remove(&(stream.expected, number));
         if rate == 0 {
-            self.ends.remove(number);
             return;
         }
         let left = u64::try_from(stream.work.div_ceil(u128::from(rate))).unwrap_or(u64::MAX);
-        self.ends.set(number, now.saturating_add(left));
+        stream.expected = now.saturating_add(left);
+        self.ends.insert((stream.expected, number));
     }
 }
 

@@ -35,7 +35,6 @@ mod ring;
 mod rounds;
 mod routing;
 mod signals;
-mod soonest;
 mod switched;
 mod times;
 mod two_level;
@@ -278,13 +277,13 @@ impl Search<'_> {
         let draft = match algorithm {
             Algorithm::Multipath => return on_grid(request, capabilities, multipath::build),
             Algorithm::TwoLevel => return on_grid(request, capabilities, two_level::build),
+            Algorithm::Relay => return relay::build(request, capabilities),
             Algorithm::Switch => return switched::build(request, capabilities),
             Algorithm::Lanes => return on_grid(request, capabilities, lanes::build),
             Algorithm::Direct if request.collective.has_counts() => vector::build(request, capabilities),
             Algorithm::Direct => direct::build(request, capabilities),
             Algorithm::Binomial => binomial::build(request, capabilities),
             Algorithm::Ring => ring::build(request, capabilities),
-            Algorithm::Relay => relay::build(request, capabilities),
         };
         Ok(vec![draft?.finish(request, capabilities)?])
     }

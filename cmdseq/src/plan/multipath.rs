@@ -7,7 +7,7 @@
 
 use super::draft::Draft;
 use super::factorisation::Factorisation;
-use super::phases::{self, Collect, Distribute, Way};
+use super::phases::{self, Way};
 use super::{multipath_blocks, multipath_scan};
 use crate::Capabilities;
 use crate::refusal::Refusal;
@@ -24,30 +24,19 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         }
         _ => {}
     }
-    let is_transfer = request.collective.has_peer();
-    let distribute = match (request.collective, request.combine) {
-        (Collective::Reduce | Collective::Allreduce, Some(combine)) => Distribute::ReduceScatter(combine),
-        (Collective::Broadcast, _) => Distribute::Scatter(request.root),
-        _ if is_transfer => Distribute::Scatter(request.root),
-        (other, _) => {
-            return Err(Refusal::general(format!(
-                "multipath is for send, recv, broadcast, reduce, allreduce, reduce_scatter, scan and exscan, not for {other}, which \
-                 uses all links in any case"
-            )));
-        }
+    let Some(way) = Way::of_vector(request) else {
+        return Err(Refusal::general(format!(
+            "multipath is for send, recv, broadcast, reduce, allreduce, reduce_scatter, scan and exscan, not for {}, which uses all \
+             links in any case",
+            request.collective
+        )));
     };
-    if request.ranks() < 2 || (is_transfer && request.root == request.peer) {
+    if request.ranks() < 2 || (request.collective.has_peer() && request.root == request.peer) {
         return Err(Refusal::general("multipath needs two different cards".into()));
     }
-    let collect = match request.collective {
-        Collective::Broadcast | Collective::Allreduce => Collect::Allgather,
-        Collective::Reduce => Collect::Gather(request.root),
-        _ => Collect::Gather(request.peer),
-    };
     let factorisation = Factorisation::of(request, capabilities)?;
     if factorisation.dimensions.len() > 1 && request.needs_rank_order() {
-        return Err(Refusal::general("multipath folds rows first, which is not rank order; two-level keeps it".into()));
+        return Err(Refusal::general("multipath folds rows first, which is not rank order; ring keeps it".into()));
     }
-    let way = Way { distribute: Some(distribute), collect: Some(collect) };
     phases::build(request, capabilities, &factorisation, way)
 }

@@ -26,54 +26,49 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, combine: Com
     if !capabilities.topology.all_reach(&request.group, capabilities.nodes) {
         return refuse(format!("multipath needs a link between every two cards for a {}", request.collective));
     }
-    let blocks = Blocks::of(request, capabilities)?;
+    // Contributions and outputs. Rank 0 of an exscan receives what nobody needs, next to its output.
+    let in_half = if request.collective == Collective::Exscan { 3 } else { 2 };
+    let blocks = ScanBlocks::new(request, capabilities, request.ranks(), in_half, u64::MAX)?;
     let mut draft = Draft::on_one_communicator(request, capabilities);
     let all = draft.communicator;
-    let mut to_ranks = all;
-    if blocks.is_exclusive {
-        to_ranks += 1;
-        // The partial result up to rank i is for rank i + 1, which is rank i here.
-        let mut members = request.group.clone();
-        members.rotate_left(1);
-        draft.communicators.push(Communicator { id: to_ranks, members });
-    }
+    draft.communicators.extend(blocks.shifted(all + 1, &request.group));
     for (rank, program) in (0..).zip(&mut draft.programs) {
-        for piece in 0..blocks.pieces {
-            let [source, partial, result] = blocks.operands(piece, rank);
-            program.instructions.extend([
-                Instruction::alltoall_scan(combine, source, partial, blocks.bytes).on(all),
-                Instruction::alltoall(partial, result, blocks.bytes).on(to_ranks),
-            ]);
-        }
+        program
+            .instructions
+            .extend((0..blocks.pieces).flat_map(|piece| blocks.scan(combine, piece, rank, [all, all + 1])));
     }
     draft.lies(request, |rank| {
-        let input = pieces_at(blocks.bytes, request.input_bytes(rank), |number| blocks.input_at(number));
-        let output = pieces_at(blocks.bytes, request.output_bytes(rank), |number| blocks.output_at(number));
+        let input = pieces_at(blocks.bytes, request.input_bytes(rank), |number| blocks.stripe(number));
+        let output = pieces_at(blocks.bytes, request.output_bytes(rank), |number| blocks.scanned(number));
         (input, output)
     });
     Ok(draft)
 }
 
-/// A vector as blocks of the same size in stripes: of each piece a block for each rank.
-struct Blocks {
-    is_exclusive: bool,
-    ranks: u32,
-    half: u64,
+/// A vector as blocks of the same size in stripes: of each piece a block for each of the ranks that scan it together.
+pub(super) struct ScanBlocks {
+    pub(super) is_exclusive: bool,
+    pub(super) ranks: u32,
+    pub(super) half: u64,
     /// Of a block.
-    bytes: u64,
+    pub(super) bytes: u64,
     pieces: u32,
 }
 
-impl Blocks {
-    fn of(request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
-        let is_exclusive = request.collective == Collective::Exscan;
-        let (ranks, half) = (request.ranks(), capabilities.stripe_half_bytes);
-        // Rank 0 of an exscan receives what nobody needs, next to its output.
-        let in_half = if is_exclusive { 3 } else { 2 };
+impl ScanBlocks {
+    /// Blocks of which `in_half` fit into half a stripe, in at most `most_pieces` pieces.
+    pub(super) fn new(
+        request: &Request,
+        capabilities: &Capabilities,
+        ranks: u32,
+        in_half: u64,
+        most_pieces: u64,
+    ) -> Result<Self, Refusal> {
+        let half = capabilities.stripe_half_bytes;
         let unit = unit(request, capabilities);
         let longest = half / in_half / unit * unit;
         let stripes = capabilities.memory_bytes.checked_div(capabilities.stripe_bytes()).unwrap_or(0);
-        let most = stripes / u64::from(ranks);
+        let most = most_pieces.min(stripes / u64::from(ranks));
         let pieces = request.bytes.div_ceil(u64::from(ranks)).div_ceil(longest.max(1)).max(1);
         if pieces > most || longest == 0 {
             return Err(Refusal::general(format!(
@@ -82,29 +77,45 @@ impl Blocks {
             )));
         }
         let bytes = request.bytes.div_ceil(u64::from(ranks) * pieces).next_multiple_of(unit);
-        Ok(Blocks { is_exclusive, ranks, half, bytes, pieces: pieces as u32 })
+        let is_exclusive = request.collective == Collective::Exscan;
+        Ok(ScanBlocks { is_exclusive, ranks, half, bytes, pieces: pieces as u32 })
     }
 
-    /// Of the stripe `number`.
-    fn stripe(&self, number: u32) -> u64 {
+    /// The communicator of an exscan's second step, of the `members` of the first: the partial result up to rank i is for rank i + 1,
+    /// which is rank i here.
+    pub(super) fn shifted(&self, id: u16, members: &[u32]) -> Option<Communicator> {
+        let mut members = members.to_vec();
+        members.rotate_left(1);
+        self.is_exclusive.then_some(Communicator { id, members })
+    }
+
+    /// Address of stripe `number`, where block `number` of the contribution is.
+    pub(super) fn stripe(&self, number: u32) -> u64 {
         2 * self.half * u64::from(number)
     }
 
-    fn input_at(&self, number: u32) -> u64 {
-        self.stripe(number)
-    }
-
-    fn output_at(&self, number: u32) -> u64 {
+    /// The stripe of block `number` of the scan: it comes from this rank of the second communicator.
+    pub(super) fn from(&self, number: u32) -> u32 {
         let (piece, block) = (number / self.ranks, number % self.ranks);
-        // Where it comes from rank `block` of the communicator of the second step.
         let from = if self.is_exclusive { (block + self.ranks - 1) % self.ranks } else { block };
-        self.stripe(piece * self.ranks + from) + self.bytes
+        piece * self.ranks + from
     }
 
-    /// The contributions, partial results and outputs of `rank` for a piece.
-    fn operands(&self, piece: u32, rank: u32) -> [Operand; 3] {
+    /// Block `number` of the scan.
+    pub(super) fn scanned(&self, number: u32) -> u64 {
+        self.stripe(self.from(number)) + self.bytes
+    }
+
+    /// Both steps of a piece at `rank`, on the communicators of the first and of an exscan's second.
+    pub(super) fn scan(&self, combine: Combine, piece: u32, rank: u32, [all, shifted]: [u16; 2]) -> [Instruction; 2] {
         let first = self.stripe(piece * self.ranks);
+        // The first of an exscan has nothing before it; what it receives is not needed.
         let beside = if self.is_exclusive && rank == 0 { 2 * self.bytes } else { self.bytes };
-        [first, first + self.half, first + beside].map(|address| Operand::card(address).striped())
+        let at = |bytes: u64| Operand::card(first + bytes).striped();
+        let second = if self.is_exclusive { shifted } else { all };
+        [
+            Instruction::alltoall_scan(combine, at(0), at(self.half), self.bytes).on(all),
+            Instruction::alltoall(at(self.half), at(beside), self.bytes).on(second),
+        ]
     }
 }

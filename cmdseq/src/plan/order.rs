@@ -9,19 +9,15 @@ pub(super) fn check(request: &Request, algorithm: Algorithm) -> Result<(), Refus
     let cause = match algorithm {
         // One that does not fold is refused for that.
         Algorithm::Ring | Algorithm::TwoLevel | Algorithm::Relay => return Ok(()),
-        Algorithm::Switch => {
-            "switch folds in the order of the switches; direct, ring and two-level keep rank order".into()
-        }
-        Algorithm::Lanes => "lanes folds in an order of its own; direct, ring and two-level keep rank order".into(),
+        Algorithm::Switch => "switch folds in the order of the switches; direct and ring keep rank order".into(),
+        Algorithm::Lanes => "lanes folds in an order of its own; direct and ring keep rank order".into(),
         Algorithm::Direct | Algorithm::Multipath if !combine.element.is_narrow() => return Ok(()),
         Algorithm::Direct | Algorithm::Multipath => format!(
-            "{algorithm} rounds a {combine} once, after the last rank; rank order rounds at each rank, as ring and two-level \
-             do"
+            "{algorithm} rounds a {combine} once, after the last rank; rank order rounds at each rank, as ring does"
         ),
         Algorithm::Binomial => format!(
-            "{algorithm} folds pairs of ranks first, so the bits of a {combine} differ from rank order; {} keep rank \
-             order",
-            if combine.element.is_narrow() { "ring and two-level" } else { "direct, multipath, ring and two-level" }
+            "{algorithm} folds pairs of ranks first, so the bits of a {combine} differ from rank order; {} rank order",
+            if combine.element.is_narrow() { "ring keeps" } else { "direct, multipath and ring keep" }
         ),
     };
     Err(Refusal::general(cause))

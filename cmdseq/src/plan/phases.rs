@@ -121,6 +121,20 @@ impl Way {
         };
         Some(Way { distribute, collect })
     }
+
+    /// How a vector goes that is distributed and then collected; `None` of any other request.
+    pub(super) fn of_vector(request: &Request) -> Option<Way> {
+        let (distribute, collect) = match (request.collective, request.combine) {
+            (Collective::Reduce, Some(combine)) => (Distribute::ReduceScatter(combine), Collect::Gather(request.root)),
+            (Collective::Allreduce, Some(combine)) => (Distribute::ReduceScatter(combine), Collect::Allgather),
+            (Collective::Broadcast, _) => (Distribute::Scatter(request.root), Collect::Allgather),
+            (Collective::Send | Collective::Recv, _) => {
+                (Distribute::Scatter(request.root), Collect::Gather(request.peer))
+            }
+            _ => return None,
+        };
+        Some(Way { distribute: Some(distribute), collect: Some(collect) })
+    }
 }
 
 /// The programs of `request` in phases, one draft for each layout that is possible.
@@ -137,7 +151,8 @@ pub(super) fn build(
     };
     let striped = striped.unwrap_or(Layout::Stripes { first: 0 });
     let one = |layout: Layout| {
-        Phases::new(request, capabilities, factorisation, way, &layout).map(|phases| phases.draft(factorisation, way))
+        Phases::new(request, capabilities, &factorisation.dimensions, way, &layout)
+            .map(|phases| phases.draft(factorisation, way))
     };
     match (&request.placement, factorisation.dimensions.len()) {
         (Some(_), _) => possible([one(Layout::Areas)]),
@@ -174,11 +189,11 @@ impl<'a> Phases<'a> {
     pub(super) fn new(
         request: &'a Request,
         capabilities: &Capabilities,
-        factorisation: &Factorisation,
+        dimensions: &[Dimension],
         way: Way,
         layout: &Layout,
     ) -> Result<Self, Refusal> {
-        let dimensions = factorisation.dimensions.clone();
+        let dimensions = dimensions.to_vec();
         let counts = match layout {
             Layout::Shared { counts, .. } => counts.clone(),
             _ => dimensions.iter().map(|dimension| dimension.size).collect(),

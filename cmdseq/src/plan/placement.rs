@@ -6,6 +6,7 @@
 
 use std::ops;
 
+use super::routing::goes_from_rank_to_rank;
 use crate::matching::Job;
 use crate::program::{Piece, joined};
 use crate::ranges::{Context, Range, RangeError, card_ranges};
@@ -31,6 +32,21 @@ impl Placement {
             }
         }
         Ok(())
+    }
+
+    /// The addresses of input and output, if what goes over other cards can use them: consecutive blocks of what goes from rank to rank,
+    /// without a common byte.
+    fn in_blocks(&self, request: &Request) -> Option<[u64; 2]> {
+        let operands = [self.input, self.output];
+        let overlap = |rank: u32| {
+            let sizes = [request.input_bytes(rank), request.output_bytes(rank)];
+            let [input, output] = [0, 1].map(|side| Range { address: operands[side].address, bytes: sizes[side] });
+            input.overlaps(output)
+        };
+        let can_use = goes_from_rank_to_rank(request)
+            && operands.iter().all(|operand| operand.layout == Layout::Block)
+            && !(0..request.ranks()).any(overlap);
+        can_use.then_some(operands.map(|operand| operand.address))
     }
 
     /// Refuses `programs` that have the data elsewhere, or touch other memory: their algorithm does not honour a placement.
@@ -102,7 +118,7 @@ impl Placement {
                 let remote = transfers(instruction, &context).map_err(unknown)?.remote;
                 if let Some(remote) = remote {
                     let there = membership.and_then(|membership| membership.program_rank(remote.peer_rank));
-                    let range = Range { address: remote.address, bytes: remote.bytes };
+                    let range = remote.range();
                     if there.is_none_or(|there| !inside(there, &range)) {
                         return refuse(&range);
                     }
@@ -131,7 +147,7 @@ impl Stripes {
 
     /// Refuses blocks of `bytes`, one for each rank, that the stripes do not hold.
     pub(super) fn check(&self, bytes: u64) -> Result<(), Refusal> {
-        let stripe = self.half_bytes.saturating_mul(2);
+        let stripe = self.stripe();
         if self.ranks.saturating_mul(stripe) > self.memory_bytes {
             return Err(Refusal::general(format!(
                 "{} blocks, one in each stripe of {stripe} B, exceed the {} B of card memory: at most {} ranks fit",
@@ -169,7 +185,7 @@ impl Stripes {
         let address = if bytes <= self.half_bytes {
             Some(self.half_bytes)
         } else {
-            let stripe = self.half_bytes.saturating_mul(2).max(1);
+            let stripe = self.stripe().max(1);
             bytes.div_ceil(stripe).checked_mul(stripe)
         };
         let inside = |address: &u64| address.checked_add(bytes).is_some_and(|end| end <= self.memory_bytes);
@@ -188,24 +204,9 @@ impl Stripes {
     /// `total` bytes as blocks of `block` bytes that lie at `operand`, striped or not.
     pub(super) fn lie_at(&self, operand: Operand, block: u64, total: u64) -> Vec<Piece> {
         match operand.layout {
-            Layout::Striped => self.pieces(operand, block, total),
+            Layout::Striped => pieces_at(block, total, |number| self.block(operand, number).address),
             Layout::Block => whole(operand.address, total),
         }
-    }
-
-    /// `total` bytes as blocks of `block` bytes that lie at `operand` in stripes.
-    pub(super) fn pieces(&self, operand: Operand, block: u64, total: u64) -> Vec<Piece> {
-        let stripe = self.half_bytes.saturating_mul(2);
-        let mut pieces = Vec::new();
-        let mut offset = 0;
-        let mut address = operand.address;
-        while offset < total && block != 0 {
-            let bytes = block.min(total - offset);
-            pieces.push(Piece { offset, address, bytes });
-            offset += bytes;
-            address = address.saturating_add(stripe);
-        }
-        pieces
     }
 }
 
@@ -354,29 +355,32 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// As [`place`](Areas::place), with the memory behind all areas, which is free. All areas are in the intermediate memory of a
-    /// request's placement: see [`Copies`].
+    /// As [`place`](Areas::place), with the memory behind all areas, which is free. With a placement, all areas are in its intermediate
+    /// memory, but input and output that may be used where the request [places](Placement::in_blocks) them: see [`Copies`].
     pub(super) fn with_room<const COUNT: usize>(
         request: &Request,
         capabilities: &Capabilities,
         sizes: [u64; COUNT],
     ) -> Result<([u64; COUNT], Range), Refusal> {
         let unit = capabilities.aligned_beat();
-        let Some(Placement { between, .. }) = request.placement else {
+        let Some(placement) = &request.placement else {
             let places = Areas::place(request, capabilities, sizes)?;
             let end = places.iter().zip(sizes).map(|(place, bytes)| place + bytes).max().unwrap_or(0);
             return Ok((places, Range { address: end, bytes: capabilities.memory_bytes.saturating_sub(end) }));
         };
+        let (between, placed) = (placement.between, placement.in_blocks(request));
         let end = between.end().min(capabilities.memory_bytes);
         let mut areas = Areas { unit, next: between.address.checked_next_multiple_of(unit), memory_bytes: end };
         let mut places = [between.address; COUNT];
-        for (place, bytes) in places.iter_mut().zip(sizes).filter(|(_, bytes)| *bytes != 0) {
+        let asked = placed.into_iter().flatten();
+        let asked_count = places.iter_mut().zip(asked).map(|(place, asked)| *place = asked).count();
+        let others = || sizes.iter().skip(asked_count).copied();
+        for (place, bytes) in places.iter_mut().skip(asked_count).zip(others()).filter(|(_, bytes)| *bytes != 0) {
             *place = areas.take(bytes).ok_or_else(|| {
-                let total = sizes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+                let total = others().fold(0, u64::saturating_add);
                 let room = between.bytes;
                 Refusal::general(format!(
-                    "over other cards, copies of input and output and the intermediate data, {total} B, exceed the {room} B of \
-                     intermediate memory"
+                    "over other cards, {total} B of intermediate data exceed the {room} B of intermediate memory"
                 ))
             })?;
         }

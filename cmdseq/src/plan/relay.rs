@@ -1,9 +1,10 @@
 //! From rank to rank, over other cards between ranks that are not linked, with as many blocks on their way at once as cards can carry.
 //!
-//! For groups of a Dragonfly that are no grid. Broadcasts, allgathers and reductions take [`ring`](super::ring) and
-//! [`binomial`](super::binomial) there, which go over other cards too.
+//! For groups of a Dragonfly that are no grid, and for what goes from root to peer on a grid. Broadcasts, allgathers and reductions
+//! take [`ring`](super::ring) and [`binomial`](super::binomial), which go over other cards too.
 
 use super::draft::Draft;
+use super::phases;
 use super::placement::{Packed, unit, whole};
 use super::rounds::Move;
 use crate::refusal::Refusal;
@@ -17,11 +18,24 @@ const SEGMENTS: u64 = 64;
 /// Segments of all blocks from which on blocks are not cut: then all cards have others to relay meanwhile.
 const SEGMENTS_TOGETHER: u64 = 2048;
 
-/// The programs of `request`.
-pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
+/// The programs of `request`: with long blocks in segments, and if all ranks send, also with whole blocks. Whole blocks are faster if
+/// cards have others to relay meanwhile.
+pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
+    let longest = request.counts.iter().copied().max().unwrap_or(request.bytes);
+    let most_segments: &[u64] = match request.collective.has_root() {
+        true => &[SEGMENTS],
+        false if longest <= SEGMENT_BYTES => &[1],
+        false => &[1, SEGMENTS],
+    };
+    let one = |most: &u64| in_segments(request, capabilities, *most)?.finish(request, capabilities);
+    phases::possible(most_segments.iter().map(one))
+}
+
+/// With at most so many segments of a block.
+fn in_segments(request: &Request, capabilities: &Capabilities, most_segments: u64) -> Result<Draft, Refusal> {
     let mut draft = Draft::with_routes(request, capabilities)?;
     if draft.routed.is_none() {
-        let cause = "relay is for groups that are no grid, with ranks that are not linked; use direct or two-level";
+        let cause = "relay is for ranks that are not linked, on a grid only for send and recv; use direct or two-level";
         return Err(Refusal::general(cause.into()));
     }
     let blocks = match request.collective {
@@ -52,12 +66,12 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
             )));
         }
     };
-    add(&blocks, &mut draft, request, capabilities);
+    add(&blocks, &mut draft, request, capabilities, most_segments);
     Ok(draft)
 }
 
 /// Adds blocks that do not wait for each other. Own blocks are copied. Those that go over other cards follow in segments.
-fn add(blocks: &[Move], draft: &mut Draft, request: &Request, capabilities: &Capabilities) {
+fn add(blocks: &[Move], draft: &mut Draft, request: &Request, capabilities: &Capabilities, most_segments: u64) {
     for own in blocks.iter().filter(|one| one.from == one.to) {
         let copy = Instruction::copy(Operand::card(own.source), Operand::card(own.destination), own.bytes);
         draft.programs[own.from as usize].instructions.extend((own.bytes != 0).then_some(copy));
@@ -69,7 +83,7 @@ fn add(blocks: &[Move], draft: &mut Draft, request: &Request, capabilities: &Cap
         .filter(|one| one.bytes != 0 && one.from != one.to)
         .map(|one| {
             let is_linked = routes.hops(one.from as usize, one.to as usize).is_some_and(|hops| hops < 2);
-            (*one, if is_linked { 1 } else { one.bytes.div_ceil(SEGMENT_BYTES).clamp(1, SEGMENTS) })
+            (*one, if is_linked { 1 } else { one.bytes.div_ceil(SEGMENT_BYTES).clamp(1, most_segments) })
         })
         .collect();
     let together: u64 = blocks.iter().map(|(_, segments)| segments).sum();

@@ -10,7 +10,7 @@ use crate::switch::{self, BLOCK_BYTES_MAX};
 
 /// What a collective is to switches.
 fn in_switch(collective: Collective) -> Option<switch::Collective> {
-    switch::Collective::ALL.into_iter().find(|one| one.name() == collective.name())
+    switch::Collective::ALL.iter().copied().find(|one| one.name() == collective.name())
 }
 
 /// Whether switches may compute `collective`.
@@ -26,7 +26,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     };
     let (ranks, bytes) = (request.ranks(), request.bytes);
     let Some(collective) = in_switch(request.collective) else {
-        let known = switch::Collective::ALL.map(switch::Collective::name).join(", ");
+        let known: Vec<&str> = switch::Collective::ALL.iter().map(|one| one.name()).collect();
+        let known = known.join(", ");
         return refuse(format!("the switches do not compute {} (available: {known})", request.collective));
     };
     if let Some(combine) = request.combine.filter(|combine| !units.combines(*combine)) {

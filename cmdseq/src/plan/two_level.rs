@@ -7,8 +7,7 @@ use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases::{self, Way};
 use super::placement::{Areas, whole};
-use super::{direct, two_level_alltoall, two_level_reduce, two_level_scan, two_level_vector};
-use crate::instruction::WORLD;
+use super::{two_level_alltoall, two_level_reduce, two_level_scan, two_level_vector};
 use crate::refusal::Refusal;
 use crate::request::{Algorithm, Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
@@ -30,7 +29,9 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
             return phases::possible([in_blocks, two_level_reduce::build(request, capabilities, grid)]);
         }
         _ if request.collective.reduces() => two_level_reduce::build(request, capabilities, grid),
-        _ if request.collective.has_peer() => transfer(request, capabilities, grid),
+        one if one.has_peer() => {
+            return Err(Refusal::general(format!("two-level is not for {one}; use direct, multipath or relay")));
+        }
         _ => whole_vectors(request, capabilities, grid),
     };
     draft.map(|draft| vec![draft])
@@ -67,36 +68,6 @@ fn whole_vectors(request: &Request, capabilities: &Capabilities, grid: Grid) -> 
         };
         program.input = whole(input, request.input_bytes(rank));
         program.output = whole(output, request.output_bytes(rank));
-    }
-    Ok(draft)
-}
-
-/// From root to peer: direct if they are linked, else over the card of the root's row in the peer's column.
-fn transfer(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let (root, peer, bytes) = (request.root, request.peer, request.bytes);
-    let (root_row, root_column) = grid.place(root);
-    let (peer_row, peer_column) = grid.place(peer);
-    if root_row == peer_row || root_column == peer_column {
-        return direct::build(request, capabilities);
-    }
-    let middle = root_row * grid.size + peer_column;
-    let [source, destination, between] = Areas::place(request, capabilities, [bytes; 3])?;
-    let [source_at, destination_at, between_at] = [source, destination, between].map(Operand::card);
-    let node = |rank: u32| request.group.get(rank as usize).copied().unwrap_or(0) as u16;
-    let mut draft = Draft::empty(request);
-    let mut set = |rank: u32, instructions: Vec<Instruction>| {
-        if let Some(program) = draft.programs.get_mut(rank as usize) {
-            program.instructions = instructions.into_iter().map(|one| one.on(WORLD)).collect();
-        }
-    };
-    set(root, vec![Instruction::send(node(middle), source_at, bytes)]);
-    let (receive, send) =
-        (Instruction::recv(node(root), between_at, bytes), Instruction::send(node(peer), between_at, bytes));
-    set(middle, vec![receive, send]);
-    set(peer, vec![Instruction::recv(node(middle), destination_at, bytes)]);
-    for (rank, program) in (0..request.ranks()).zip(&mut draft.programs) {
-        program.input = whole(source, request.input_bytes(rank));
-        program.output = whole(destination, request.output_bytes(rank));
     }
     Ok(draft)
 }

@@ -1,6 +1,5 @@
 //! An alltoall on the rows and columns of a Dragonfly: blocks go along the row to the column that they are for, then along the column.
 
-use super::channels::are_apart;
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases;
@@ -14,25 +13,15 @@ use crate::{Capabilities, Instruction, Operand, Operation, Table};
 /// Most passes: a program has an instruction for each row and each column in each of them.
 const PASSES_MAX: u64 = 16;
 
-/// A draft that keeps the streams of an instruction in channels of their own, as far as there are enough, and one of fewer
-/// instructions. The output replaces the input only if both do not fit with what lies between.
+/// A draft in which blocks have places of their own, and one of fewer instructions. The output replaces the input only if both do not
+/// fit with what lies between.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Draft>, Refusal> {
-    let in_stripes = |output: Output| match Stripes::new(request, capabilities, grid, output) {
-        Some(stripes) => stripes.draft(request, capabilities),
-        None => refuse("has no room for blocks that long"),
-    };
-    let in_channels = match are_apart(capabilities) {
-        true => in_stripes(Output::BehindInput),
-        false => {
-            two_level_alltoall_channels::build(request, capabilities, grid).or_else(|_| in_stripes(Output::BehindInput))
-        }
-    };
-    phases::possible([in_channels, in_areas(request, capabilities, grid)])
-        .or_else(|refusal| phases::possible([in_stripes(Output::InPlace)]).map_err(|_| refusal))
-}
-
-fn refuse<T>(cause: &str) -> Result<T, Refusal> {
-    Err(Refusal::general(format!("two-level in stripes {cause}")))
+    let in_channels = two_level_alltoall_channels::build(request, capabilities, grid);
+    phases::possible([in_channels, in_areas(request, capabilities, grid)]).or_else(|refusal| {
+        let in_place =
+            InPlace::new(request, capabilities, grid).and_then(|stripes| stripes.draft(request, capabilities));
+        in_place.map(|draft| vec![draft]).ok_or(refusal)
+    })
 }
 
 /// Blocks of one row go after those of another, and down the column all those for one card as one.
@@ -57,17 +46,10 @@ fn in_areas(request: &Request, capabilities: &Capabilities, grid: Grid) -> Resul
     Ok(draft)
 }
 
-/// Where the output lies in a stripe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
-    BehindInput,
-    InPlace,
-}
-
 /// Blocks of which no two of an instruction are in one stripe. In the input, that for row r and column c is block r of stripe c. What
-/// comes along row r from column c lies in stripe r + c.
+/// comes along row r from column c lies in stripe r + c. The output replaces the input.
 #[derive(Debug, Clone, Copy)]
-struct Stripes {
+struct InPlace {
     grid: Grid,
     stripe: u64,
     /// From one block of a stripe to the next.
@@ -75,29 +57,20 @@ struct Stripes {
     /// What comes along the rows lies from byte `between` of the stripes on: so many bytes of each block in a pass.
     between: u64,
     pass: u64,
-    /// The output lies from byte `output` of the stripes on.
-    output: u64,
 }
 
-impl Stripes {
-    /// What comes along the rows lies behind input and output, or in the upper halves. In each pass as much of each block moves as there
-    /// is room for.
-    fn new(request: &Request, capabilities: &Capabilities, grid: Grid, output: Output) -> Option<Self> {
+impl InPlace {
+    /// What comes along the rows lies behind the input, or in the upper halves. In each pass as much of each block moves as there is
+    /// room for. `None` if that takes too many passes.
+    fn new(request: &Request, capabilities: &Capabilities, grid: Grid) -> Option<Self> {
         let (stripe, half) = (capabilities.stripe_bytes(), capabilities.stripe_half_bytes);
         let (unit, rows) = (capabilities.aligned_beat(), u64::from(grid.groups));
         let block = request.bytes.checked_next_multiple_of(unit)?.max(unit);
-        let input = block.checked_mul(rows)?;
-        let (output, held) = match output {
-            Output::BehindInput => (input, input.checked_mul(2)?),
-            Output::InPlace => (0, input),
-        };
-        // With more columns than rows, most instructions write other stripes than they read: see `received`.
-        let is_behind = grid.size > grid.groups && !are_apart(capabilities);
-        let between = if is_behind { held } else { held.max(half) };
+        let between = block.checked_mul(rows)?.max(half);
         let room = stripe.checked_sub(between)? / rows / unit * unit;
         let passes = block.checked_next_multiple_of(room)?.checked_div(room)?;
         let pass = block.div_ceil(passes).next_multiple_of(unit);
-        (passes <= PASSES_MAX).then_some(Stripes { grid, stripe, block, between, pass, output })
+        (passes <= PASSES_MAX).then_some(InPlace { grid, stripe, block, between, pass })
     }
 
     /// `bytes` behind the beginning of a stripe.
@@ -115,23 +88,19 @@ impl Stripes {
             0 => column,
             _ => column - groups,
         };
-        self.at(first + row, self.output + self.block * u64::from(row))
+        self.at(first + row, self.block * u64::from(row))
     }
 
-    /// In each pass an instruction for each row, and one for each column.
-    fn draft(self, request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
-        let Stripes { grid, block, pass, .. } = self;
-        if request.placement.is_some() {
-            return refuse("has places of its own");
-        }
-        if self.stripe.saturating_mul((grid.groups + grid.size - 1).into()) > capabilities.memory_bytes {
-            return refuse("needs a stripe for each row and column");
-        }
-        // The last pass may be shorter, and needs tables of its own then.
+    /// In each pass an instruction for each row, and one for each column. `None` if the cards have no such tables or stripes.
+    fn draft(self, request: &Request, capabilities: &Capabilities) -> Option<Draft> {
+        let InPlace { grid, block, pass, .. } = self;
         let bytes = request.bytes;
-        let is_even = bytes <= pass || bytes.is_multiple_of(pass);
-        if !capabilities.runs(Operation::Alltoallv) || capabilities.tables < if is_even { 2 } else { 4 } {
-            return refuse("needs alltoallv with two tables for each length of a pass");
+        // The last pass may be shorter, and needs tables of its own then.
+        let tables = if bytes <= pass || bytes.is_multiple_of(pass) { 2 } else { 4 };
+        let has_tables = capabilities.runs(Operation::Alltoallv) && capabilities.tables >= tables;
+        let held = self.stripe.saturating_mul((grid.groups + grid.size - 1).into());
+        if request.placement.is_some() || !has_tables || held > capabilities.memory_bytes {
+            return None;
         }
         let spread = |distance: u64, bytes: u64| Table {
             entries: (0..grid.groups).map(|row| Entry { displacement: distance * u64::from(row), bytes }).collect(),
@@ -166,6 +135,6 @@ impl Stripes {
             program.instructions.clone_from(&instructions);
             (program.input, program.output) = (input.clone(), output.clone());
         }
-        Ok(draft)
+        Some(draft)
     }
 }

@@ -133,24 +133,22 @@ impl Levels<'_> {
         Ok(())
     }
 
-    /// From each rank to the next, over another card from row to row.
-    #[expect(clippy::too_many_lines, reason = "the collectives differ only after the chain that they share")]
+    /// From each rank to the next, over another card from row to row; then to all that need the result at once. What one rank needs
+    /// of it, or each as it goes, is for [`ring`](super::ring).
     fn along_the_ranks(&mut self) -> Result<(), Refusal> {
         let (request, bytes, size) = (self.request, self.request.bytes, self.grid.size);
+        if matches!(request.collective, Collective::Reduce | Collective::Scan) {
+            let cause = format!("two-level does not keep rank order in a {}; use ring", request.collective);
+            return Err(Refusal::general(cause));
+        }
         let (last, last_column) = (request.ranks() - 1, size - 1);
         let blocks = Blocks::of_ranks(request, self.capabilities);
         let is_scattered = request.collective == Collective::ReduceScatter;
         let (vector, result) = if is_scattered { (blocks.total(), blocks.distance()) } else { (bytes, bytes) };
         let [input, output, partial, passed] = self.place([vector, result, vector, vector])?;
-        let has_result = |rank: u32| match request.collective {
-            Collective::Allreduce => rank == last,
-            Collective::Reduce => rank == last && rank == request.root,
-            Collective::Scan => true,
-            _ => false,
-        };
         let at = |rank: u32| match rank {
             0 => input,
-            _ if has_result(rank) => output,
+            _ if rank == last && request.collective == Collective::Allreduce => output,
             _ => partial,
         };
         for rank in 0..last {
@@ -170,17 +168,6 @@ impl Levels<'_> {
             self.draft.round([fold], Some(self.combine));
         }
         match request.collective {
-            Collective::Reduce if request.root != last => {
-                let (row, column) = self.grid.place(request.root);
-                let mut given =
-                    Move { from: last, to: request.root, source: partial, destination: output, bytes, own: None };
-                if column != last_column && row + 1 != self.grid.groups {
-                    let passes = last - last_column + column;
-                    self.draft.round([Move { to: passes, destination: passed, ..given }], None);
-                    (given.from, given.source) = (passes, passed);
-                }
-                self.draft.round([given], None);
-            }
             Collective::Allreduce => {
                 let (data, last_row) = (Operand::card(output), self.grid.groups - 1);
                 let broadcast = |root: u32| Instruction::broadcast(root as u16, data, data, bytes);
@@ -218,10 +205,7 @@ impl Levels<'_> {
         if is_scattered {
             self.lie_in_blocks(input, output, blocks);
         } else {
-            let result = |rank: u32| if request.collective == Collective::Scan { at(rank) } else { output };
-            self.draft.lies(request, |rank| {
-                (whole(input, request.input_bytes(rank)), whole(result(rank), request.output_bytes(rank)))
-            });
+            self.lie_whole(input, output);
         }
         Ok(())
     }

@@ -10,11 +10,11 @@
 
 use super::draft::Draft;
 use super::grid::{ALL, COLUMN, Grid, ROW};
-use super::placement::{pieces_at, unit};
+use super::multipath_scan::ScanBlocks;
+use super::placement::pieces_at;
 use super::rounds::Move;
-use crate::program::Communicator;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::Request;
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// Id of the communicator of a row in which each card has the rank of the one before.
@@ -25,18 +25,17 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
     let Some(combine) = request.combine else {
         return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
     };
-    let blocks = Blocks::of(request, capabilities, grid)?;
-    let mut draft = grid.draft(request).with_all(ALL, request, capabilities);
-    if blocks.is_exclusive {
-        draft.communicators.extend(request.group.chunks(grid.size as usize).map(|row| {
-            let mut members = row.to_vec();
-            members.rotate_left(1);
-            Communicator { id: SHIFTED, members }
-        }));
+    if request.placement.is_some() {
+        return Err(Refusal::general("blocks are in stripes: a placement is not supported".into()));
     }
+    // Contributions, scans, outputs, and one block of the rows before.
+    let blocks = ScanBlocks::new(request, capabilities, grid.size, 4, 1)?;
+    let mut draft = grid.draft(request).with_all(ALL, request, capabilities);
+    let rows = request.group.chunks(grid.size as usize);
+    draft.communicators.extend(rows.filter_map(|row| blocks.shifted(SHIFTED, row)));
     for (rank, program) in (0..).zip(&mut draft.programs) {
         let place = grid.place(rank);
-        program.instructions.extend(blocks.in_row(combine, place));
+        program.instructions.extend(blocks.scan(combine, 0, place.1, [ROW, SHIFTED]));
         program.instructions.extend(blocks.of_rows_before(combine, place, request.bytes));
     }
     let is_folded = |rank: &u32| grid.place(*rank).0 > 0 && !(blocks.is_exclusive && grid.place(*rank).1 == 0);
@@ -66,57 +65,16 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
     Ok(draft)
 }
 
-/// A vector as a block for each rank of a row, in stripes.
-struct Blocks {
-    is_exclusive: bool,
-    columns: u32,
-    half: u64,
-    /// Of a block.
-    bytes: u64,
-}
-
-impl Blocks {
-    fn of(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Self, Refusal> {
-        if request.placement.is_some() {
-            return Err(Refusal::general("blocks are in stripes: a placement is not supported".into()));
-        }
-        let half = capabilities.stripe_half_bytes;
-        let unit = unit(request, capabilities);
-        // Contributions, scans, outputs, and one block of the rows before.
-        let longest = half / 4 / unit * unit;
-        let bytes = request.bytes.div_ceil(grid.size.into());
-        let held = capabilities.stripe_bytes().saturating_mul(grid.size.into());
-        if bytes > longest || held > capabilities.memory_bytes {
-            return Err(Refusal::general(format!(
-                "blocks of {bytes} B exceed a quarter of half a stripe, {longest} B"
-            )));
-        }
-        let is_exclusive = request.collective == Collective::Exscan;
-        Ok(Blocks { is_exclusive, columns: grid.size, half, bytes: bytes.next_multiple_of(unit) })
-    }
-
+/// What a row does with its blocks besides the scan.
+impl ScanBlocks {
     /// Of block `number` of a vector of `total` bytes.
     fn length(&self, number: u32, total: u64) -> u64 {
         total.saturating_sub(self.bytes * u64::from(number)).min(self.bytes)
     }
 
-    /// Address of stripe `number`, where block `number` of the contribution is.
-    fn stripe(&self, number: u32) -> u64 {
-        2 * self.half * u64::from(number)
-    }
-
-    /// The stripe of block `number` of the scan: it comes from this rank of the second communicator.
-    fn from(&self, number: u32) -> u32 {
-        if self.is_exclusive { (number + self.columns - 1) % self.columns } else { number }
-    }
-
-    fn scanned(&self, number: u32) -> u64 {
-        self.stripe(self.from(number)) + self.bytes
-    }
-
     /// Block `number` of the result, in another stripe than that of the scan with which it is folded.
     fn folded(&self, number: u32) -> u64 {
-        self.stripe((self.from(number) + 1) % self.columns) + 2 * self.bytes
+        self.stripe((self.from(number) + 1) % self.ranks) + 2 * self.bytes
     }
 
     /// The partial result up to the card in `column`.
@@ -129,22 +87,10 @@ impl Blocks {
         self.stripe(number) + self.half + self.bytes
     }
 
-    /// Scans the row at row and column `place`.
-    fn in_row(&self, combine: Combine, place: (u32, u32)) -> [Instruction; 2] {
-        let partial = Operand::card(self.partial(0)).striped();
-        // The first of a row has nothing before it; what it receives is not needed.
-        let beside = if self.is_exclusive && place.1 == 0 { 2 * self.bytes } else { self.bytes };
-        let second = if self.is_exclusive { SHIFTED } else { ROW };
-        [
-            Instruction::alltoall_scan(combine, Operand::card(0).striped(), partial, self.bytes).on(ROW),
-            Instruction::alltoall(partial, Operand::card(beside).striped(), self.bytes).on(second),
-        ]
-    }
-
     /// Folds the rows before the card at `place`.
     fn of_rows_before(&self, combine: Combine, (row, column): (u32, u32), total: u64) -> Vec<Instruction> {
         let (own, bytes) = (Operand::card(3 * self.bytes), self.length(column, total));
-        let row_total = Operand::card(self.partial(self.columns - 1));
+        let row_total = Operand::card(self.partial(self.ranks - 1));
         let mut instructions = Vec::new();
         if bytes > 0 {
             instructions.push(Instruction::exscan(combine, row_total, own, bytes).on(COLUMN));

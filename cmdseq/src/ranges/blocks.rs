@@ -1,7 +1,7 @@
 //! Addresses of blocks.
 
 use super::exchange::Blocks;
-use super::{AddressOverflow, Context, RangeError, Transfer};
+use super::{Context, RangeError, Transfer};
 use crate::table::{Entry, Table};
 use crate::{Instruction, Layout, Operand};
 
@@ -61,7 +61,7 @@ impl<'a> Placed<'a> {
     }
 
     /// The block exchanged with rank `other`; `None` if it is empty.
-    pub(super) fn block(&self, other: u32) -> Result<Option<Transfer>, AddressOverflow> {
+    pub(super) fn block(&self, other: u32) -> Result<Option<Transfer>, RangeError> {
         let instruction = self.instruction;
         let (number, offset, bytes) = match self.placement {
             Placement::One { own, with } => {
@@ -79,7 +79,7 @@ impl<'a> Placed<'a> {
         let address = offset.and_then(|offset| self.operand.address.checked_add(offset));
         match address.filter(|address| address.checked_add(bytes).is_some()) {
             Some(address) => Ok(Some(Transfer { peer_rank: other, address, bytes })),
-            None => Err(AddressOverflow { address: self.operand.address, block: number, bytes }),
+            None => Err(RangeError::Address { address: self.operand.address, block: number, bytes }),
         }
     }
 

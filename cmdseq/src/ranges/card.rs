@@ -1,14 +1,13 @@
 //! The ranges of its own memory that a card accesses.
 
-use super::exchange::Exchange;
-use super::transfers::{one, sides, transfers};
+use super::transfers::{one, own_sides, transfers};
 use super::{CardRanges, Context, Range, RangeError, Transfer, Transfers};
 use crate::{AddressSpace, Instruction, Operand, Operation};
 
 /// Returns the ranges of its own memory that the card at `context` reads and writes in `instruction`.
 ///
 /// # Errors
-/// As [`transfers`], and for all operands of copy, fill, fold and user.
+/// As [`transfers`], and for all operands of operations that move data on one card or read host memory.
 pub fn card_ranges(instruction: &Instruction, context: &Context<'_>) -> Result<CardRanges, RangeError> {
     card_ranges_of(instruction, context, &transfers(instruction, context)?)
 }
@@ -19,7 +18,6 @@ pub(crate) fn card_ranges_of(
     context: &Context<'_>,
     transfers: &Transfers,
 ) -> Result<CardRanges, RangeError> {
-    let range = |transfer: &Transfer| Range { address: transfer.address, bytes: transfer.bytes };
     let streams = if transfers.multicast { 1 } else { transfers.sends.len() };
     // With room for the own block.
     let mut result = CardRanges {
@@ -27,7 +25,7 @@ pub(crate) fn card_ranges_of(
         writes: Vec::with_capacity(transfers.receives.len() + 1),
         ..CardRanges::default()
     };
-    result.reads.extend(transfers.sends.iter().take(streams).map(range));
+    result.reads.extend(transfers.sends.iter().take(streams).map(Transfer::range));
     match transfers.reduced {
         Some(reduced) => {
             let block = |address| Range { address, bytes: reduced.bytes };
@@ -40,7 +38,7 @@ pub(crate) fn card_ranges_of(
                 partials => result.writes.extend(partials.iter().copied().map(block)),
             }
         }
-        None => result.writes.extend(transfers.receives.iter().map(range)),
+        None => result.writes.extend(transfers.receives.iter().map(Transfer::range)),
     }
     if let Some(own) = transfers.own {
         if !transfers.multicast || transfers.sends.is_empty() {
@@ -50,7 +48,7 @@ pub(crate) fn card_ranges_of(
     }
     let side = |operand: &Operand| -> Result<Option<Range>, RangeError> {
         let block = one(instruction, operand, 0, context)?.filter(|_| operand.space == AddressSpace::Card);
-        Ok(block.map(|block| range(&block)))
+        Ok(block.as_ref().map(Transfer::range))
     };
     match instruction.operation {
         Operation::Copy | Operation::User => {
@@ -58,6 +56,8 @@ pub(crate) fn card_ranges_of(
             result.writes.extend(side(&instruction.destination)?);
         }
         Operation::Fill => result.writes.extend(side(&instruction.destination)?),
+        // They read host memory only.
+        Operation::Group | Operation::Store | Operation::Table => drop(side(&instruction.source)?),
         Operation::Fold => {
             let result_range = side(&instruction.destination)?;
             let operands = [side(&instruction.source)?, side(&Operand::card(instruction.extent))?];
@@ -65,32 +65,12 @@ pub(crate) fn card_ranges_of(
             result.reads.extend(operands.into_iter().flatten().filter(|operand| Some(*operand) != result_range));
             result.writes.extend(result_range);
         }
-        _ => result.in_place = in_place(instruction, context, transfers)?.as_ref().map(range),
+        // A fold of several leaves no block in place, and an exscan keeps none.
+        Operation::Exscan => {}
+        _ if transfers.own.is_none() && transfers.reduced.is_none() => {
+            result.in_place = own_sides(instruction, context)?.map(|[source, _]| source.range());
+        }
+        _ => {}
     }
     Ok(result)
-}
-
-/// Returns the own block, if it is in place.
-fn in_place(
-    instruction: &Instruction,
-    context: &Context<'_>,
-    transfers: &Transfers,
-) -> Result<Option<Transfer>, RangeError> {
-    let rank = context.rank;
-    // A fold of several leaves no block in place.
-    if transfers.own.is_some() || transfers.reduced.is_some() {
-        return Ok(None);
-    }
-    match Exchange::of(instruction) {
-        Some(exchange) if exchange.goes(rank, rank) => {
-            let (source, _) = sides(&exchange, instruction, context)?;
-            Ok(source.map_or(Ok(None), |source| source.block(rank))?)
-        }
-        None if instruction.operation == Operation::Sendrecv
-            && [instruction.root, instruction.peer].map(u32::from) == [rank; 2] =>
-        {
-            one(instruction, &instruction.source, rank, context)
-        }
-        _ => Ok(None),
-    }
 }

@@ -32,6 +32,13 @@ pub struct Transfer {
     pub bytes: u64,
 }
 
+impl Transfer {
+    /// Returns where the block is.
+    pub(crate) const fn range(&self) -> Range {
+        Range { address: self.address, bytes: self.bytes }
+    }
+}
+
 /// The block that a card keeps: copied from one address to another, without a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnBlock {
@@ -75,24 +82,19 @@ pub struct Transfers {
     pub multicast: bool,
 }
 
-/// A block exceeds 64-bit addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("block {block} of {bytes} B, from address {address:#x} on, exceeds 64-bit addresses")]
-pub struct AddressOverflow {
-    /// Address of the operand.
-    pub address: u64,
-    /// Number of the block.
-    pub block: u32,
-    /// Bytes of the block.
-    pub bytes: u64,
-}
-
 /// Why the transfers of an instruction are undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RangeError {
     /// A block exceeds 64-bit addresses.
-    #[error(transparent)]
-    Address(#[from] AddressOverflow),
+    #[error("block {block} of {bytes} B, from address {address:#x} on, exceeds 64-bit addresses")]
+    Address {
+        /// Address of the operand.
+        address: u64,
+        /// Number of the block.
+        block: u32,
+        /// Bytes of the block.
+        bytes: u64,
+    },
     /// A vector form without its table.
     #[error("no table in slot {slot}; load it first")]
     NoTable {

@@ -120,11 +120,10 @@ pub(super) fn sides<'a>(
 pub fn given_and_got(instruction: &Instruction, context: &Context<'_>) -> Result<[Vec<Range>; 2], RangeError> {
     let Some(exchange) = Exchange::of(instruction) else { return Ok(Default::default()) };
     let (source, destination) = sides(&exchange, instruction, context)?;
-    let range = |block: Transfer| Range { address: block.address, bytes: block.bytes };
     let blocks = |side: Option<Placed<'_>>, blocks: Option<Blocks>| -> Result<Vec<Range>, RangeError> {
         let Some(side) = side else { return Ok(Vec::new()) };
         let numbers = if blocks == Some(Blocks::Each) { 0..context.ranks } else { context.rank..context.rank + 1 };
-        numbers.filter_map(|number| Some(Ok(range(side.block(number).transpose()?.ok()?)))).collect()
+        numbers.filter_map(|number| Some(side.block(number).transpose()?.map(|block| block.range()))).collect()
     };
     Ok([blocks(source, exchange.source(context.rank))?, blocks(destination, exchange.destination(context.rank))?])
 }
@@ -136,7 +135,7 @@ pub(super) fn one(
     with: u32,
     context: &Context<'_>,
 ) -> Result<Option<Transfer>, RangeError> {
-    Ok(Placed::new(instruction, operand, Blocks::One, with, context)?.block(with)?)
+    Placed::new(instruction, operand, Blocks::One, with, context)?.block(with)
 }
 
 /// Returns what a one-sided instruction accesses in the memory of its peer: [`Transfers::remote`] alone.
@@ -150,22 +149,30 @@ pub(crate) fn remote(instruction: &Instruction, context: &Context<'_>) -> Result
     Ok(block.map(|block| Transfer { peer_rank: u32::from(instruction.peer), ..block }))
 }
 
+/// The own block on both sides of an exchange; `None` if it is not on both.
+pub(super) fn own_sides(instruction: &Instruction, context: &Context<'_>) -> Result<Option<[Transfer; 2]>, RangeError> {
+    let rank = context.rank;
+    let (source, destination) = match Exchange::of(instruction) {
+        Some(exchange) => {
+            let (Some(source), Some(destination)) = sides(&exchange, instruction, context)? else { return Ok(None) };
+            (source.block(rank)?, destination.block(rank)?)
+        }
+        // A sendrecv with itself.
+        None if instruction.operation == Operation::Sendrecv
+            && [instruction.root, instruction.peer].map(u32::from) == [rank; 2] =>
+        {
+            let side = |operand| one(instruction, operand, rank, context);
+            (side(&instruction.source)?, side(&instruction.destination)?)
+        }
+        None => return Ok(None),
+    };
+    Ok(source.zip(destination).map(Into::into))
+}
+
 /// Whether the own block has one address on both sides of an exchange.
 pub(crate) fn is_own_in_place(instruction: &Instruction, context: &Context<'_>) -> bool {
-    let rank = context.rank;
-    let blocks = match Exchange::of(instruction) {
-        Some(exchange) => match sides(&exchange, instruction, context) {
-            Ok((Some(source), Some(destination))) => [source.block(rank).ok(), destination.block(rank).ok()],
-            _ => return false,
-        },
-        // A sendrecv with itself.
-        None if [instruction.root, instruction.peer].map(u32::from) == [rank; 2] => {
-            [&instruction.source, &instruction.destination].map(|side| one(instruction, side, rank, context).ok())
-        }
-        None => return false,
-    };
-    let [source, destination] = blocks.map(|block| block.flatten().map(|block| block.address));
-    source.is_some() && source == destination
+    let sides = own_sides(instruction, context).ok().flatten();
+    sides.is_some_and(|[source, destination]| source.address == destination.address)
 }
 
 /// The own block, if it is not in place.

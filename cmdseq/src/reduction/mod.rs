@@ -9,50 +9,13 @@ mod tests;
 
 use std::fmt;
 
-use crate::named::{named, parsed};
+use crate::named::{coded, parsed};
 
 pub use accumulator::Accumulator;
 
-macro_rules! coded {
-    (
-        $(#[$doc:meta])* $name:ident($what:literal, $error:ident)
-        { $($(#[doc = $item_doc:literal])* $item:ident = $code:literal, $text:literal;)* }
-    ) => {
-        named! {
-            $(#[$doc])*
-            #[repr(u8)]
-            $name { $($(#[doc = $item_doc])* $item = $code, $text;)* }
-        }
-
-        parsed! { $name($what, $error) }
-
-        impl $name {
-            /// Returns the value with this code; 0 is none.
-            pub const fn from_code(code: u8) -> Option<Self> {
-                match code {
-                    $($code => Some($name::$item),)*
-                    _ => None,
-                }
-            }
-
-            /// Returns its description, one sentence.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $($name::$item => concat!($($item_doc),*).trim_ascii(),)*
-                }
-            }
-
-            /// Returns its bit in the capability registers of a card.
-            pub const fn bit(self) -> u32 {
-                1 << self as u8
-            }
-        }
-    };
-}
-
 coded! {
     /// Type of the elements of a vector, little-endian. The code is that in the instruction.
-    Element("element type", UnknownElement) {
+    Element in u32 {
         /// Two's complement, 1 byte.
         I8 = 1, "i8";
         /// Unsigned, 1 byte.
@@ -92,7 +55,7 @@ coded! {
 
 coded! {
     /// How two elements are combined. The code is that in the instruction.
-    Reduction("reduction", UnknownReduction) {
+    Reduction in u32 {
         /// Sum; integers wrap.
         Sum = 1, "sum";
         /// Product; integers wrap.
@@ -119,6 +82,10 @@ coded! {
         Maxloc = 12, "maxloc";
     }
 }
+
+parsed! { Element("element type", UnknownElement) }
+
+parsed! { Reduction("reduction", UnknownReduction) }
 
 /// The kind of an element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

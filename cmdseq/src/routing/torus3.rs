@@ -1,9 +1,7 @@
 //! Three-dimensional tori: nodes, neighbours, distances.
 
-use crate::routing::cables::{CableEnd, Cables};
-
 /// Longest side: 4096 nodes need no more than the 16 bits of a table's index.
-const SIDE_MAX: u32 = 16;
+pub(super) const SIDE_MAX: u32 = 16;
 
 /// A torus of three dimensions. Node `x + X (y + Y z)` stands at (x, y, z). Ports are X+, X-, Y+, Y-, Z+, Z-.
 ///
@@ -86,19 +84,6 @@ impl Torus3 {
             .sum()
     }
 
-    /// Returns the cables. Each node has six ports.
-    pub fn cables(self) -> Cables {
-        let mut cables = Cables::new(self.nodes(), Self::LINKS);
-        for node in 0..self.nodes() {
-            for port in [0, 2, 4] {
-                if let Some(next) = self.neighbour(node, port) {
-                    cables.lay(CableEnd { node, port }, CableEnd { node: next, port: port + 1 });
-                }
-            }
-        }
-        cables
-    }
-
     /// Returns the name of a port.
     pub fn port_name(port: usize) -> &'static str {
         ["X+", "X-", "Y+", "Y-", "Z+", "Z-"].get(port).copied().unwrap_or("local")
@@ -113,13 +98,10 @@ mod tests {
     fn a_cable_leads_back() {
         for sides in [[4, 4, 4], [2, 3, 1], [1, 1, 2], [16, 1, 1]] {
             let torus = Torus3::new(sides).unwrap();
-            let cables = torus.cables();
             for (node, port) in (0..torus.nodes()).flat_map(|node| (0..6).map(move |port| (node, port))) {
-                let other = cables.other(CableEnd { node, port });
-                assert_eq!(other.map(|end| end.node), torus.neighbour(node, port), "{sides:?}: {node}, {port}");
-                if let Some(end) = other {
-                    assert_eq!(cables.other(end), Some(CableEnd { node, port }));
-                    assert_eq!(torus.distance(node, end.node), 1);
+                if let Some(other) = torus.neighbour(node, port) {
+                    assert_eq!(torus.neighbour(other, port ^ 1), Some(node), "{sides:?}: {node}, {port}");
+                    assert_eq!(torus.distance(node, other), 1);
                 }
             }
         }

@@ -4,56 +4,34 @@ use std::ops::Range;
 
 use crate::communicator::ContextId;
 use crate::instruction::Form;
+use crate::named::named;
 use crate::reduction::{Combine, Element, Reduction};
 use crate::{Instruction, Operation};
 
 /// Most bytes of data in a network packet: whole elements.
 pub const PAYLOAD_BYTES: usize = 240;
 
-/// A collective that the switches compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Collective {
-    /// `MPI_Reduce`.
-    Reduce,
-    /// `MPI_Allreduce`.
-    Allreduce,
-    /// `MPI_Bcast`.
-    Broadcast,
-    /// `MPI_Scatter`.
-    Scatter,
-    /// `MPI_Gather`.
-    Gather,
-    /// `MPI_Allgather`.
-    Allgather,
-    /// `MPI_Reduce_scatter_block`.
-    ReduceScatter,
+named! {
+    /// A collective that the switches compute, in the order of their codes in headers.
+    Collective {
+        /// `MPI_Reduce`.
+        Reduce, "reduce";
+        /// `MPI_Allreduce`.
+        Allreduce, "allreduce";
+        /// `MPI_Bcast`.
+        Broadcast, "broadcast";
+        /// `MPI_Scatter`.
+        Scatter, "scatter";
+        /// `MPI_Gather`.
+        Gather, "gather";
+        /// `MPI_Allgather`.
+        Allgather, "allgather";
+        /// `MPI_Reduce_scatter_block`.
+        ReduceScatter, "reduce_scatter";
+    }
 }
 
 impl Collective {
-    /// All of them, in the order of their codes in headers.
-    pub const ALL: [Collective; 7] = [
-        Collective::Reduce,
-        Collective::Allreduce,
-        Collective::Broadcast,
-        Collective::Scatter,
-        Collective::Gather,
-        Collective::Allgather,
-        Collective::ReduceScatter,
-    ];
-
-    /// Returns the name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Collective::Reduce => "reduce",
-            Collective::Allreduce => "allreduce",
-            Collective::Broadcast => "broadcast",
-            Collective::Scatter => "scatter",
-            Collective::Gather => "gather",
-            Collective::Allgather => "allgather",
-            Collective::ReduceScatter => "reduce_scatter",
-        }
-    }
-
     /// Returns what an operation of the sequencer is to switches.
     pub const fn of(operation: Operation) -> Option<Self> {
         Some(match operation {
@@ -88,53 +66,8 @@ impl Collective {
 
 /// Refusal of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// No such algorithm for the collective.
-    #[error("no {form:?} form of {} (available: {:?})", collective.name(), collective.forms())]
-    Form {
-        /// The collective.
-        collective: Collective,
-        /// The form.
-        form: Form,
-    },
-    /// A ring of a size that is no power of two.
-    #[error("no ring of {0} ranks: an entry of the table holds the neighbours only if the size is a power of two")]
-    Ring(u32),
-    /// The units have no such operation.
-    #[error("no {0} in the units (operations: sum, min, max, xor, and, or; of integers, f32 and f64)")]
-    Combine(Combine),
-    /// A reduction without an operation.
-    #[error("{} needs an operation and an element type", .0.name())]
-    NoCombine(Collective),
-    /// The blocks are empty, too large, or no whole elements.
-    #[error("invalid block of {bytes} bytes (expected 1 to {most} bytes, in whole elements of {element})")]
-    Bytes {
-        /// Bytes of a block.
-        bytes: u32,
-        /// Most bytes.
-        most: u32,
-        /// Bytes of an element.
-        element: u64,
-    },
-    /// No such rank.
-    #[error("no root {root} in a communicator of {size} ranks")]
-    Root {
-        /// The root.
-        root: u16,
-        /// Ranks.
-        size: u32,
-    },
-    /// The inputs do not fit the call.
-    #[error("rank {rank} gives {found} bytes, expected {expected}")]
-    Input {
-        /// The rank.
-        rank: u32,
-        /// Bytes given.
-        found: usize,
-        /// Bytes expected.
-        expected: usize,
-    },
-}
+#[error("{0}")]
+pub struct CallError(pub String);
 
 /// A call of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,24 +148,31 @@ impl Call {
     /// [`CallError`].
     pub fn check(&self, size: u32, is_direct: bool) -> Result<(), CallError> {
         let Call { collective, form, combine, root, bytes, .. } = *self;
+        let refuse = |why: String| Err(CallError(why));
         if is_direct && !collective.forms().contains(&form) {
-            return Err(CallError::Form { collective, form });
+            return refuse(format!("no {form:?} form of {collective} (available: {:?})", collective.forms()));
         }
         if is_direct && form == Form::Ring && !size.is_power_of_two() {
-            return Err(CallError::Ring(size));
+            return refuse(format!(
+                "no ring of {size} ranks: an entry of the table holds the neighbours only if the size is a power of two"
+            ));
         }
         if collective.combines() && combine.is_none() {
-            return Err(CallError::NoCombine(collective));
+            return refuse(format!("{collective} needs an operation and an element type"));
         }
         if let Some(combine) = combine.filter(|combine| !is_supported(*combine)) {
-            return Err(CallError::Combine(combine));
+            return refuse(format!(
+                "no {combine} in the units (operations: sum, min, max, xor, and, or; of integers, f32 and f64)"
+            ));
         }
         let (element, most) = (combine.map_or(1, |combine| combine.element.bytes()), BLOCK_BYTES_MAX);
         if bytes == 0 || bytes > most || !u64::from(bytes).is_multiple_of(element) {
-            return Err(CallError::Bytes { bytes, most, element });
+            return refuse(format!(
+                "invalid block of {bytes} bytes (expected 1 to {most} bytes, in whole elements of {element})"
+            ));
         }
         if u32::from(root) >= size {
-            return Err(CallError::Root { root, size });
+            return refuse(format!("no root {root} in a communicator of {size} ranks"));
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 mod hop;
 mod shape;
 
+use std::fmt;
+
 pub use hop::Hop;
 pub use shape::{End, Shape, ShapeError};
 
@@ -12,7 +14,7 @@ const NODES_MAX: u32 = 1 << 16;
 /// Error of a topology: no fabric of so many cards has these links.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid fabric of {nodes} cards: {topology:?} (expected 1 to {NODES_MAX} cards, in rows or groups of equal size, or as many \
+    "invalid fabric of {nodes} cards: {topology} (expected 1 to {NODES_MAX} cards, in rows or groups of equal size, or as many \
      as the shape has)"
 )]
 pub struct TopologyError {
@@ -41,6 +43,19 @@ pub enum Topology {
     /// A network whose switches route, and may compute (MPI-FPGA paper, section 2): a torus of three dimensions with a switch in
     /// each card, or leaf and spine switches.
     Switched(Shape),
+}
+
+/// The name, with what makes the shape: as a selector names the networks of switches.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Topology::FullyConnected => Ok(()),
+            Topology::Dragonfly { groups } => write!(f, " of {groups} groups"),
+            Topology::Torus { rows } => write!(f, " of {rows} rows"),
+            Topology::Switched(shape) => write!(f, " {shape}"),
+        }
+    }
 }
 
 impl Topology {
@@ -121,11 +136,11 @@ impl Topology {
             Topology::FullyConnected | Topology::Torus { .. } | Topology::Switched(_) => {
                 members.iter().all(|node| *node < nodes)
             }
+            // All in one row, or all in one column.
             Topology::Dragonfly { .. } => {
-                let reach = |(place, a): (usize, &u32)| {
-                    members[place + 1..].iter().all(|b| a == b || self.reaches(*a, *b, nodes))
-                };
-                members.iter().enumerate().all(reach)
+                let places = |pair: &[u32]| self.place(pair[0], nodes).zip(self.place(pair[1], nodes));
+                members.windows(2).all(|pair| places(pair).is_some_and(|(one, other)| one.0 == other.0))
+                    || members.windows(2).all(|pair| places(pair).is_some_and(|(one, other)| one.1 == other.1))
             }
         }
     }
@@ -323,6 +338,36 @@ mod tests {
         }
         let (least, most) = (used.values().min().unwrap(), used.values().max().unwrap());
         assert_eq!((used.len(), least, most), (256, &64, &64));
+    }
+
+    #[test]
+    fn an_error_names_the_topology() {
+        let shown = |topology: Topology| topology.check(5).unwrap_err().to_string();
+        let named = |text: &str| format!("invalid fabric of 5 cards: {text} (expected");
+        for (topology, text) in [
+            (Topology::Dragonfly { groups: 2 }, "dragonfly of 2 groups"),
+            (Topology::Torus { rows: 3 }, "torus of 3 rows"),
+            (Topology::Switched("4x4x2".parse().unwrap()), "torus-3d 4x4x2"),
+            (Topology::Switched("fat:32".parse().unwrap()), "fat-tree fat:32:8"),
+        ] {
+            assert!(shown(topology).starts_with(&named(text)), "{}", shown(topology));
+        }
+        assert!(Topology::FullyConnected.check(0).unwrap_err().to_string().contains(": fully-connected ("));
+        let error = Shape::Torus { sides: [0, 2, 2] }.check().unwrap_err().to_string();
+        assert!(error.starts_with("invalid shape \"0x2x2\" "), "{error}");
+    }
+
+    #[test]
+    fn members_reach_each_other_if_every_two_do() {
+        let topology = Topology::Dragonfly { groups: 3 };
+        // Every subset of 3 groups of 3 cards.
+        for set in 0..1_u32 << 9 {
+            let members: Vec<u32> = (0..9).filter(|node| set >> node & 1 == 1).collect();
+            let mut pairs = members.iter().flat_map(|a| members.iter().map(move |b| (*a, *b)));
+            let expected = pairs.all(|(a, b)| a == b || topology.reaches(a, b, 9));
+            assert_eq!(topology.all_reach(&members, 9), expected, "{members:?}");
+        }
+        assert!(!topology.all_reach(&[0, 9], 9));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Shapes of networks: direct ones are tori of three dimensions, indirect ones have leaf and spine switches.
 
+use std::fmt;
 use std::str::FromStr;
 
 use super::hop::Hop;
@@ -74,6 +75,16 @@ impl FromStr for Shape {
     }
 }
 
+/// As a selector names it.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Torus { sides: [x, y, z] } => write!(f, "{x}x{y}x{z}"),
+            Shape::Fat { processors, radix } => write!(f, "fat:{processors}:{radix}"),
+        }
+    }
+}
+
 impl Shape {
     fn read(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<u32>().ok();
@@ -100,7 +111,7 @@ impl Shape {
 
     /// Checks a shape that was not read from text.
     pub fn check(&self) -> Result<(), ShapeError> {
-        self.is_valid().then_some(()).ok_or_else(|| ShapeError { shape: format!("{self:?}"), fits: String::new() })
+        self.is_valid().then_some(()).ok_or_else(|| ShapeError { shape: self.to_string(), fits: String::new() })
     }
 
     /// Returns the number of processors.
@@ -199,17 +210,17 @@ impl Shape {
     }
 
     /// Returns the port of a switch toward a processor. In a torus in order of dimensions, the shorter way round; port 6 leads to
-    /// the own processor.
+    /// the own processor. At a leaf, the processors of other leaves are spread over the spines.
     pub fn toward(&self, switch: u32, processor: u32) -> Option<u8> {
         match self {
             Shape::Torus { .. } if processor == switch => Some(6),
             Shape::Torus { .. } => self.toward_switch(switch, processor),
             Shape::Fat { .. } => {
-                let (leaves, _, down) = self.levels();
+                let (leaves, spines, down) = self.levels();
                 match processor / down {
                     leaf if leaf == switch => Some((processor % down) as u8),
                     leaf if switch >= leaves => Some(leaf as u8),
-                    _ => Some(down as u8),
+                    _ => Some((down + processor % spines) as u8),
                 }
             }
         }
@@ -276,8 +287,7 @@ impl Shape {
 
     /// Returns the links from card `from` to card `to`: those that the routing tables of the switches name.
     pub(crate) fn way(self, from: u32, to: u32) -> impl Iterator<Item = Hop> {
-        let (_, spines, down) = self.levels();
-        let (leaves, ..) = self.levels();
+        let (_, _, down) = self.levels();
         // Switches of a torus are the cards.
         let first = if self.is_direct() { 0 } else { self.processors() };
         let mut at = (from != to && from.max(to) < self.processors()).then_some(from);
@@ -289,11 +299,7 @@ impl Shape {
                 return Some(Hop { node, port: 0 });
             }
             let switch = node - first;
-            let mut port = self.toward(switch, to)?;
-            if !self.is_direct() && switch < leaves && to / down != switch {
-                // Ways to the cards of a leaf are spread over the spines.
-                port = (down + to % spines) as u8;
-            }
+            let port = self.toward(switch, to)?;
             at = match self.end(switch, port.into())? {
                 End::Processor(_) => None,
                 End::Switch { switch, .. } if self.is_direct() && switch == to => None,
@@ -301,5 +307,31 @@ impl Shape {
             };
             Some(Hop { node, port: port.into() })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The switches of a network are loaded with [`Shape::table`]: the ways that the planner counts on are those.
+    #[test]
+    fn ways_follow_the_routing_tables() {
+        for text in ["fat:32", "fat:64:16", "fat:40:28", "4x3x2"] {
+            let shape: Shape = text.parse().unwrap();
+            let tables: Vec<_> = (0..shape.switches()).map(|switch| shape.table(switch)).collect();
+            let (_, spines, down) = shape.levels();
+            let first = if shape.is_direct() { 0 } else { shape.processors() };
+            let mut used = std::collections::BTreeSet::new();
+            for (from, to) in (0..shape.processors()).flat_map(|a| (0..shape.processors()).map(move |b| (a, b))) {
+                for hop in shape.way(from, to).filter(|hop| hop.node >= first) {
+                    let (switch, port) = (hop.node - first, hop.port);
+                    let named = tables[switch as usize][to as usize];
+                    assert_eq!(named, Some(port as u8), "{text}: {from} to {to}, at switch {switch}");
+                    used.extend(port.checked_sub(down).filter(|_| !shape.is_direct() && switch == from / down));
+                }
+            }
+            assert_eq!(used.len() as u32, spines, "{text}: the spines in use");
+        }
     }
 }

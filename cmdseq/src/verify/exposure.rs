@@ -74,7 +74,7 @@ fn reached(job: Job<'_>, origin: impl Fn(usize, usize) -> usize) -> Reached {
             let Ok(block) = remote(instruction, &job.context(rank, instruction)) else { continue };
             let rights = instruction.needed_rights();
             let range = match block {
-                Some(block) => Range { address: block.address, bytes: block.bytes },
+                Some(block) => block.range(),
                 None if rights == Rights::SIGNAL => Range { address: 0, bytes: 0 },
                 // It reaches nothing.
                 None => continue,

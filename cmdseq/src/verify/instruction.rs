@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::spread::{Apart, Sides, Spread};
+use super::bounds::{Bounds, KnownDisjoint, OperandBounds};
 use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, directions, is_id, is_one_sided, is_paired, is_rendezvous, takes_partners};
@@ -12,7 +12,7 @@ use crate::ranges::{
     Blocks, CardRanges, Context, Exchange, Range, RangeError, Spans, Transfers, alltoallv_slots, card_ranges,
     card_ranges_of, transfers,
 };
-use crate::refusal::{Fault, Reason};
+use crate::refusal::{Reason, Refusal, refuse};
 use crate::switch::Call;
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation, Topology};
@@ -29,7 +29,7 @@ pub(super) struct Instructions<'a> {
     members: &'a Members,
     /// Instructions whose blocks were checked, by communicator and own rank: programs repeat instructions.
     known: HashSet<(usize, u32, Instruction)>,
-    apart: Apart,
+    apart: KnownDisjoint,
     /// Blocks checked so far: one for each rank of the communicator, and those that `apart` compares.
     blocks: u64,
 }
@@ -38,7 +38,7 @@ impl<'a> Instructions<'a> {
     /// For programs of `count` instructions.
     pub(super) fn new(members: &'a Members, capabilities: &'a Capabilities, count: usize) -> Self {
         let known = HashSet::with_capacity(count.min(KNOWN_ROOM));
-        Instructions { capabilities, members, known, apart: Apart::default(), blocks: 0 }
+        Instructions { capabilities, members, known, apart: KnownDisjoint::default(), blocks: 0 }
     }
 
     /// Checks `instruction` of rank `rank`, whose `tables` have these `spans`.
@@ -48,7 +48,7 @@ impl<'a> Instructions<'a> {
         instruction: &Instruction,
         tables: &Tables,
         spans: &Spans,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Refusal> {
         let capabilities = self.capabilities;
         check_form(instruction, capabilities)?;
         let operation = instruction.operation;
@@ -57,7 +57,7 @@ impl<'a> Instructions<'a> {
                 return Err(not_a_member(instruction));
             }
             let context = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
-            let touched = card_ranges(instruction, &context).map_err(range_fault)?;
+            let touched = card_ranges(instruction, &context).map_err(range_refusal)?;
             check_memory(&touched, capabilities)?;
             check_places(instruction, capabilities)?;
             check_host_overlap(instruction)?;
@@ -82,11 +82,11 @@ impl<'a> Instructions<'a> {
         check_blocks(instruction, &membership, &context, capabilities)
     }
 
-    fn check_work(&self) -> Result<(), Fault> {
+    fn check_work(&self) -> Result<(), Refusal> {
         if self.blocks <= BLOCKS_MAX {
             return Ok(());
         }
-        Err(Fault::new(Reason::TooLong, too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks").cause))
+        Err(too_long("BLOCKS_MAX", BLOCKS_MAX, "checks of single blocks"))
     }
 
     /// Whether the instruction is right by its bounds and tables alone: both sides are inside of memory, and disjoint except for an
@@ -104,9 +104,11 @@ impl<'a> Instructions<'a> {
             // The two sides are on different cards.
             let sides = [&instruction.source, &instruction.destination];
             let is_striped = sides.iter().any(|side| side.layout == Layout::Striped);
-            return !is_striped && sides.iter().all(|side| Spread::of(side, 1, bytes, stripe).is_inside(memory));
+            return !is_striped && sides.iter().all(|side| Bounds::of(side, 1, bytes, stripe).is_inside(memory));
         }
-        let Some(Sides { source, destination, own }) = Sides::of(instruction, context, spans) else { return false };
+        let Some(OperandBounds { source, destination, own }) = OperandBounds::of(instruction, context, spans) else {
+            return false;
+        };
         if [source, destination, own].iter().flatten().any(|side| !side.is_inside(memory)) {
             return false;
         }
@@ -136,9 +138,9 @@ impl<'a> Instructions<'a> {
     }
 }
 
-fn not_a_member(instruction: &Instruction) -> Fault {
+fn not_a_member(instruction: &Instruction) -> Refusal {
     let cause = format!("communicator {} is not defined on this card", instruction.communicator);
-    Fault::new(Reason::Membership, cause)
+    Refusal::general(cause).because(Reason::Membership)
 }
 
 /// Checks each block that `instruction` moves and each range that it accesses.
@@ -147,28 +149,27 @@ fn check_blocks(
     membership: &Membership<'_>,
     context: &Context<'_>,
     capabilities: &Capabilities,
-) -> Result<(), Fault> {
-    let moved = transfers(instruction, context).map_err(range_fault)?;
+) -> Result<(), Refusal> {
+    let moved = transfers(instruction, context).map_err(range_refusal)?;
     check_links(instruction, membership, &moved, capabilities)?;
     check_eager(instruction, &moved, capabilities)?;
     check_remote(&moved, capabilities)?;
-    let touched = card_ranges_of(instruction, context, &moved).map_err(range_fault)?;
+    let touched = card_ranges_of(instruction, context, &moved).map_err(range_refusal)?;
     check_memory(&touched, capabilities)?;
     check_overlap(instruction, &touched, context.ranks)
 }
 
-fn range_fault(error: RangeError) -> Fault {
+fn range_refusal(error: RangeError) -> Refusal {
     let reason = match error {
-        RangeError::Address(_) => Reason::Memory,
+        RangeError::Address { .. } => Reason::Memory,
         RangeError::NoTable { .. } => Reason::Stored,
         RangeError::Entries { .. } | RangeError::OwnBlock { .. } => Reason::TableMismatch,
     };
-    Fault::new(reason, error.to_string())
+    Refusal::general(error.to_string()).because(reason)
 }
 
 /// Checks what does not depend on the communicator's members.
-pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
-    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
     let operation = instruction.operation;
     if let Some(combine) = instruction.combine() {
         let extent = if is_collective(operation) { instruction.extent } else { 0 };
@@ -176,7 +177,7 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     }
     check_word(instruction, capabilities)?;
     if !capabilities.host_memory && instruction.names_host() {
-        return refuse(Reason::Unsupported, "the card's sequencer reaches no host memory".into());
+        return refuse(Reason::Unsupported, "the card's sequencer reaches no host memory");
     }
     if let Some(combine) = instruction.combine().filter(|combine| !capabilities.combines(*combine)) {
         return refuse(Reason::Unsupported, format!("the card does not support {combine} elements"));
@@ -184,35 +185,33 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
     // Unrolling a launch has already added its arguments.
     let operands = [&instruction.source, &instruction.destination];
     if operands.iter().any(|one| one.argument.is_some()) || instruction.extent_argument.is_some() {
-        return refuse(Reason::Field, "launch arguments are only valid in a resident program".into());
+        return refuse(Reason::Field, "launch arguments are only valid in a resident program");
     }
     check_numbers(instruction, capabilities)?;
     check_alignment(instruction, capabilities)
 }
 
 /// Checks what a card checks of every word, also of a loop in a resident program: fields, operation, lane and flags.
-pub(super) fn check_word(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
-    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
-    instruction.check_fields().map_err(|error| Fault::new(Reason::Field, error.to_string()))?;
+pub(super) fn check_word(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
+    instruction.check_fields().or_else(|error| refuse(Reason::Field, error.to_string()))?;
     if !capabilities.runs(instruction.operation) {
-        return refuse(Reason::Unsupported, "the card does not support this operation".into());
+        return refuse(Reason::Unsupported, "the card does not support this operation");
     }
     if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
-        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other".into());
+        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other");
     }
     if u32::from(instruction.lane) >= capabilities.lanes {
         let cause = format!("no lane {} (the card has {} lanes)", instruction.lane, capabilities.lanes);
         return refuse(Reason::Unsupported, cause);
     }
     if capabilities.lanes == 1 && instruction.flags.contains(Flags::FENCE) {
-        return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane".into());
+        return refuse(Reason::Unsupported, "the flag fence needs a card with more than one lane");
     }
     Ok(())
 }
 
 /// Checks slots, signals and lengths against the card's.
-fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
-    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
+fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
     let Instruction { operation, extent, bytes, signal_id, .. } = *instruction;
     let slot = |what: &str, slots: u32| match extent < u64::from(slots) {
         true => Ok(()),
@@ -241,7 +240,7 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
             refuse(Reason::Communicators, cause)
         }
         Operation::Free if instruction.communicator == WORLD => {
-            refuse(Reason::Communicators, "communicator 0 is permanent and cannot be freed".into())
+            refuse(Reason::Communicators, "communicator 0 is permanent and cannot be freed")
         }
         Operation::Group => whole("node numbers", 2, ranks),
         Operation::Store => {
@@ -253,7 +252,7 @@ fn check_numbers(instruction: &Instruction, capabilities: &Capabilities) -> Resu
             slot("table", capabilities.tables)?;
             whole("entries", ENTRY_BYTES as u64, ranks)
         }
-        Operation::Loop => refuse(Reason::Stored, "only valid in a resident program".into()),
+        Operation::Loop => refuse(Reason::Stored, "only valid in a resident program"),
         _ => Ok(()),
     }
 }
@@ -315,7 +314,7 @@ fn is_own_block_in_place(instruction: &Instruction, context: &Context<'_>) -> bo
 }
 
 /// Checks that eager pieces fit the receive buffer of a link, which holds one piece at a time.
-fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capabilities) -> Result<(), Refusal> {
     if is_one_sided(instruction.operation) || is_rendezvous(instruction, capabilities) {
         return Ok(());
     }
@@ -327,7 +326,7 @@ fn check_eager(instruction: &Instruction, moved: &Transfers, capabilities: &Capa
         "{longest} B exceed the receive buffer of a link, {} B; without the flag eager, they are sent by rendezvous",
         capabilities.eager_bytes
     );
-    Err(Fault::new(Reason::EagerOverrun, cause))
+    refuse(Reason::EagerOverrun, cause)
 }
 
 /// Checks that the switches of the network compute the instruction, if it asks for that.
@@ -335,9 +334,8 @@ fn check_switch(
     instruction: &Instruction,
     membership: &Membership<'_>,
     capabilities: &Capabilities,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     let Some(form) = instruction.form() else { return Ok(()) };
-    let refuse = |reason, cause: String| Err(Fault::new(reason, cause));
     let ranks = membership.nodes().len() as u32;
     let Some(units) = capabilities.switch else {
         return refuse(
@@ -357,24 +355,24 @@ fn check_switch(
 }
 
 /// Checks that the reduction accepts the element type, and that `sizes` are whole elements.
-pub(crate) fn check_combine(combine: Combine, sizes: impl IntoIterator<Item = u64>) -> Result<(), Fault> {
+pub(crate) fn check_combine(combine: Combine, sizes: impl IntoIterator<Item = u64>) -> Result<(), Refusal> {
     let Combine { reduction, element } = combine;
     if !reduction.takes(element) {
         let fitting = Element::ALL.iter().filter(|element| reduction.takes(**element));
         let names: Vec<&str> = fitting.map(|element| element.name()).collect();
         let cause = format!("{reduction} is not defined for {element} (available: {})", names.join(", "));
-        return Err(Fault::new(Reason::Field, cause));
+        return refuse(Reason::Field, cause);
     }
     match sizes.into_iter().find(|bytes| !bytes.is_multiple_of(element.bytes())) {
         Some(bytes) => {
             let cause = format!("{bytes} B are not a whole number of {element} elements of {} B", element.bytes());
-            Err(Fault::new(Reason::Field, cause))
+            refuse(Reason::Field, cause)
         }
         None => Ok(()),
     }
 }
 
-fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
     let align = u64::from(capabilities.address_align.max(1));
     let extent = Operand::card(if has_address_in_extent(instruction.operation) { instruction.extent } else { 0 });
     let operands = [("source", &instruction.source), ("destination", &instruction.destination), ("extent", &extent)];
@@ -383,13 +381,13 @@ fn check_alignment(instruction: &Instruction, capabilities: &Capabilities) -> Re
         let is_card = operand.space == AddressSpace::Card && instruction.operation != Operation::Launch;
         if is_card && !operand.address.is_multiple_of(align) {
             let cause = format!("{name} {:#x} is misaligned: expected a multiple of {align}", operand.address);
-            return Err(Fault::new(Reason::Field, cause));
+            return refuse(Reason::Field, cause);
         }
     }
     Ok(())
 }
 
-fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Fault> {
+fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Refusal> {
     let operation = instruction.operation;
     let fields = operation.fields();
     let ranks = membership.nodes().len();
@@ -400,7 +398,7 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
                 instruction.communicator,
                 ranks - 1
             );
-            return Err(Fault::new(Reason::Rank, cause));
+            return refuse(Reason::Rank, cause);
         }
     }
     let own = membership.own;
@@ -414,7 +412,7 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
     };
     if is_wrong {
         let cause = format!("peer {own} is the own rank; use `copy` within a card");
-        return Err(Fault::new(Reason::Rank, cause));
+        return refuse(Reason::Rank, cause);
     }
     let held = instruction.bytes.saturating_mul(ranks as u64);
     if fields.extent && is_collective(operation) && !takes_tables(operation) && instruction.extent > held {
@@ -424,13 +422,13 @@ fn check_ranks(instruction: &Instruction, membership: &Membership<'_>) -> Result
             instruction.bytes,
             instruction.extent.div_ceil(ranks as u64)
         );
-        return Err(Fault::new(Reason::Field, cause));
+        return refuse(Reason::Field, cause);
     }
     Ok(())
 }
 
 /// Refuses one-sided access to a card without a program: its memory may be in use by others.
-fn check_peer(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Fault> {
+fn check_peer(instruction: &Instruction, membership: &Membership<'_>) -> Result<(), Refusal> {
     if !is_one_sided(instruction.operation) || membership.program_rank(instruction.peer.into()).is_some() {
         return Ok(());
     }
@@ -439,17 +437,17 @@ fn check_peer(instruction: &Instruction, membership: &Membership<'_>) -> Result<
          empty program if it does nothing",
         instruction.peer, instruction.communicator
     );
-    Err(Fault::new(Reason::Programs, cause))
+    refuse(Reason::Programs, cause)
 }
 
-fn check_stripes(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_stripes(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
     let is_striped = [&instruction.source, &instruction.destination].iter().any(|one| one.layout == Layout::Striped);
     if is_striped && instruction.bytes > capabilities.stripe_half_bytes {
         let cause = format!(
             "a block of {} B exceeds half a stripe: striped blocks have at most {} B",
             instruction.bytes, capabilities.stripe_half_bytes
         );
-        return Err(Fault::new(Reason::Stripe, cause));
+        return refuse(Reason::Stripe, cause);
     }
     Ok(())
 }
@@ -459,7 +457,7 @@ fn check_links(
     membership: &Membership<'_>,
     moved: &Transfers,
     capabilities: &Capabilities,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     let nodes = membership.nodes();
     let own = membership.own;
     let partners: Vec<u32> = match instruction.operation {
@@ -477,24 +475,24 @@ fn check_links(
             let cause = format!(
                 "no link from node {here} to node {there} (rank {partner}); use an algorithm over other cards, such as two-level"
             );
-            return Err(Fault::new(Reason::Link, cause));
+            return refuse(Reason::Link, cause);
         }
     }
     Ok(())
 }
 
-fn check_remote(moved: &Transfers, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_remote(moved: &Transfers, capabilities: &Capabilities) -> Result<(), Refusal> {
     let Some(remote) = moved.remote else { return Ok(()) };
-    inside(Range { address: remote.address, bytes: remote.bytes }, capabilities)
-        .map_err(|fault| Fault { cause: format!("at rank {}, {}", remote.peer_rank, fault.cause), ..fault })
+    inside(remote.range(), capabilities)
+        .map_err(|refusal| Refusal { cause: format!("at rank {}, {}", remote.peer_rank, refusal.cause), ..refusal })
 }
 
-fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_memory(touched: &CardRanges, capabilities: &Capabilities) -> Result<(), Refusal> {
     touched.reads.iter().chain(&touched.writes).try_for_each(|range| inside(*range, capabilities))
 }
 
 /// Checks where copy, fill and fold begin, which a card checks even for 0 bytes, and the range of a window.
-fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Result<(), Refusal> {
     let Instruction { operation, source, destination, bytes, extent, .. } = *instruction;
     if operation == Operation::Open {
         return inside(Range { address: destination.address, bytes }, capabilities);
@@ -508,7 +506,7 @@ fn check_places(instruction: &Instruction, capabilities: &Capabilities) -> Resul
 }
 
 /// Refuses a copy between overlapping ranges of host memory: the result would depend on the pieces in which a card copies.
-fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
+fn check_host_overlap(instruction: &Instruction) -> Result<(), Refusal> {
     let Instruction { source, destination, bytes, .. } = *instruction;
     let are_on_host = [source, destination].iter().all(|it| it.space == AddressSpace::Host);
     let [from, to] = [source, destination].map(|it| Range { address: it.address, bytes });
@@ -519,10 +517,10 @@ fn check_host_overlap(instruction: &Instruction) -> Result<(), Fault> {
         "{bytes} B of host memory at {:#x} and at {:#x} overlap, and one of them is written",
         from.address, to.address
     );
-    Err(Fault::new(Reason::Overlap, cause))
+    refuse(Reason::Overlap, cause)
 }
 
-fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Fault> {
+fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Refusal> {
     if range.end() <= capabilities.memory_bytes {
         return Ok(());
     }
@@ -530,14 +528,14 @@ fn inside(range: Range, capabilities: &Capabilities) -> Result<(), Fault> {
         "{} B at {:#x} exceed card memory, which ends at {:#x}",
         range.bytes, range.address, capabilities.memory_bytes
     );
-    Err(Fault::new(Reason::Memory, cause))
+    refuse(Reason::Memory, cause)
 }
 
 /// Checks that no written range overlaps another. The own block may be in place, except in an alltoall.
-fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) -> Result<(), Fault> {
+fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) -> Result<(), Refusal> {
     if instruction.operation == Operation::Alltoall && ranks > 1 && touched.in_place.is_some() {
         let cause = "source and destination are the same; alltoall does not work in place";
-        return Err(Fault::new(Reason::Overlap, cause));
+        return refuse(Reason::Overlap, cause);
     }
     // Consecutive blocks never overlap the own block, but those of a table can.
     if let Some(own) = touched.in_place
@@ -547,7 +545,7 @@ fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) ->
             "{} B at {:#x} overwrite the own block, which is in place at {:#x}",
             other.bytes, other.address, own.address
         );
-        return Err(Fault::new(Reason::Overlap, cause));
+        return refuse(Reason::Overlap, cause);
     }
     let mut spans: Vec<(Range, bool)> = touched.reads.iter().map(|range| (*range, false)).collect();
     spans.extend(touched.writes.iter().map(|range| (*range, true)));
@@ -560,7 +558,7 @@ fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) ->
                 "{} B at {:#x} and {} B at {:#x} overlap, and one of them is written",
                 last.bytes, last.address, range.bytes, range.address
             );
-            return Err(Fault::new(Reason::Overlap, cause));
+            return refuse(Reason::Overlap, cause);
         }
         let last = if is_write { &mut written } else { &mut read };
         if last.is_none_or(|last| last.end() < range.end()) {

@@ -3,7 +3,7 @@
 //! An instruction may still run when a later one is issued, unless that one, or one between them, waits for it. What each card's
 //! program says is enough: without one-sided operations, a card's memory is accessed by its own instructions only.
 
-use super::spread::Sides;
+use super::bounds::OperandBounds;
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Claim, Job, Lanes};
 use crate::ranges::{Range, Spans, card_ranges};
@@ -32,7 +32,7 @@ pub(super) fn check(job: Job<'_>, spans: &[Spans]) -> Result<(), Refusal> {
                 continue;
             }
             let context = job.context(rank, instruction);
-            let sides = Sides::of(instruction, &context, &spans[rank]);
+            let sides = OperandBounds::of(instruction, &context, &spans[rank]);
             let mut it = Running { index, instruction, claim, context, sides, accesses: None };
             for earlier in &mut running {
                 if it.is_plainly_apart_from(earlier) {
@@ -76,7 +76,7 @@ struct Running<'a> {
     claim: Claim,
     context: Context<'a>,
     /// Bounds of what it accesses, if they are known.
-    sides: Option<Sides>,
+    sides: Option<OperandBounds>,
     /// All that it accesses, once it was needed.
     accesses: Option<Vec<Access>>,
 }
@@ -179,7 +179,7 @@ mod tests {
     fn bounds_tell_pieces_of_a_pipeline_apart() {
         let tables = Tables::new();
         let context = Context { rank: 0, ranks: 4, stripe_bytes: STRIPE, tables: &tables };
-        let sides = |instruction: &Instruction| Sides::of(instruction, &context, &Spans::default()).unwrap();
+        let sides = |instruction: &Instruction| OperandBounds::of(instruction, &context, &Spans::default()).unwrap();
         let scatter = Instruction::scatter(0, Operand::card(8).striped(), Operand::card(40), 8);
         for (destination, are_apart) in [(16, true), (15, false), (0, true), (1, false), (48, true), (47, false)] {
             let gather = Instruction::gather(0, Operand::card(32), Operand::card(destination).striped(), 8);
@@ -198,7 +198,7 @@ mod tests {
         ) {
             let tables = Tables::new();
             let context = Context { rank, ranks: 4, stripe_bytes: STRIPE, tables: &tables };
-            let sides = [&one, &other].map(|it| Sides::of(it, &context, &Spans::default()));
+            let sides = [&one, &other].map(|it| OperandBounds::of(it, &context, &Spans::default()));
             if let [Some(here), Some(there)] = sides
                 && here.are_apart_from(&there, STRIPE)
             {

@@ -9,6 +9,7 @@
 //! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
 
 mod barrier;
+mod bounds;
 mod exposure;
 mod instruction;
 mod lanes;
@@ -20,7 +21,6 @@ mod run;
 pub(crate) mod sample;
 mod shadow;
 mod slots;
-mod spread;
 mod windows;
 
 use std::collections::HashSet;
@@ -96,10 +96,10 @@ fn check_each(job: Job<'_>) -> Result<bool, Refusal> {
         for (index, instruction) in program.instructions.iter().enumerate() {
             let checked = instructions.check(rank, instruction, &program.tables, &spans[rank]);
             let occupant = |id| members.occupant(rank, id);
-            checked.and_then(|()| slots.step(index, instruction, occupant)).map_err(|fault| {
+            checked.and_then(|()| slots.step(index, instruction, occupant)).map_err(|refusal| {
                 let lane = if instruction.lane == 0 { String::new() } else { format!(" in lane {}", instruction.lane) };
-                let cause = format!("{}{lane}: {}", instruction.operation, fault.cause);
-                Refusal::at(rank, index, cause).because(fault.reason)
+                let cause = format!("{}{lane}: {}", instruction.operation, refusal.cause);
+                Refusal { cause, ..refusal }.located(rank, index)
             })?;
             has_one_sided |= instruction.operation.fields().window;
         }

@@ -4,10 +4,10 @@
 //! [`Shadow`] records all uses. Programs run here in a possible order, so each earlier use has ended, or is not ordered with
 //! the new one: a race.
 
+use super::bounds::OperandBounds;
 use super::order::{Clocks, Signals, check_size};
 use super::run;
 use super::shadow::{Conflict, Shadow, Use};
-use super::spread::Sides;
 use super::windows::Windows;
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Job, is_one_sided};
@@ -80,7 +80,7 @@ impl<'a> Races<'a> {
         let membership = self.job.membership(rank, instruction)?;
         let there = remote(instruction, &self.job.context_in(rank, &membership)).ok()??;
         let peer = membership.program_rank(there.peer_rank)?;
-        Some((peer, Range { address: there.address, bytes: there.bytes }))
+        Some((peer, there.range()))
     }
 
     /// Refuses programs with too many uses or comparisons.
@@ -118,7 +118,7 @@ impl<'a> Races<'a> {
         }
         let touched = self.memory[rank].touched?;
         let context = self.job.context(rank, instruction);
-        let sides = Sides::of(instruction, &context, &self.spans[rank]);
+        let sides = OperandBounds::of(instruction, &context, &self.spans[rank]);
         if sides.is_some_and(|sides| !sides.meet(touched)) {
             return None;
         }

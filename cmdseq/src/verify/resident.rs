@@ -9,7 +9,7 @@ use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
 use crate::matching::{Job, Members, is_one_sided};
 use crate::program::{Program, ProgramSet};
-use crate::refusal::{Declaration, Fault, Reason, Refusal};
+use crate::refusal::{Declaration, Reason, Refusal, refuse};
 use crate::{Capabilities, Flags, Instruction, Operation};
 
 /// A program in a slot of a card.
@@ -65,7 +65,7 @@ pub fn verify_launches(set: &ProgramSet, stored: &[Vec<Stored>], capabilities: &
     let mut room = EXPANDED_MAX;
     for (rank, program) in set.programs.iter().enumerate() {
         let slots = stored.get(rank).map_or(&[][..], Vec::as_slice);
-        let mut all = Expanded::default();
+        let mut all = Expanded { rank, ..Expanded::default() };
         let mut replaced: HashSet<u64> = HashSet::new();
         for (index, instruction) in program.instructions.iter().enumerate() {
             match instruction.operation {
@@ -77,20 +77,20 @@ pub fn verify_launches(set: &ProgramSet, stored: &[Vec<Stored>], capabilities: &
                         "launch: an earlier store replaced the program in slot {}, whose content the verifier does not know",
                         instruction.extent
                     );
-                    return Err(refusal(rank, index, Fault::new(Reason::Stored, cause)));
+                    return Err(Refusal::at(rank, index, cause).because(Reason::Stored));
                 }
                 _ => {}
             }
             let is_launch = instruction.operation == Operation::Launch;
             match slots.iter().find(|one| is_launch && one.slot == instruction.extent) {
                 Some(launched) => {
-                    check_windows(launched, capabilities).map_err(|fault| refusal(rank, index, fault))?;
-                    check_form(instruction, capabilities).map_err(|fault| refusal(rank, index, fault))?;
+                    check_windows(launched, capabilities)
+                        .and_then(|()| check_form(instruction, capabilities))
+                        .map_err(|refusal| refusal.located(rank, index))?;
                     let arguments = [instruction.source.address, instruction.destination.address, instruction.bytes];
-                    all.resident(&launched.instructions, arguments, Some(index), capabilities, &mut room)
-                        .map_err(|(_, fault)| refusal(rank, index, fault))?;
+                    all.resident(&launched.instructions, arguments, Some(index), capabilities, &mut room)?;
                 }
-                None => all.push(*instruction, index, &mut room).map_err(|(at, fault)| refusal(rank, at, fault))?,
+                None => all.push(*instruction, index, &mut room)?,
             }
         }
         unrolled.push(all, program);
@@ -99,21 +99,17 @@ pub fn verify_launches(set: &ProgramSet, stored: &[Vec<Stored>], capabilities: &
 }
 
 /// Refuses a stored program whose one-sided operations name no windows: nobody opens any for a launch in the ring.
-fn check_windows(stored: &Stored, capabilities: &Capabilities) -> Result<(), Fault> {
+fn check_windows(stored: &Stored, capabilities: &Capabilities) -> Result<(), Refusal> {
     match stored.instructions.iter().position(Instruction::needs_window).filter(|_| capabilities.windows > 0) {
         Some(at) => {
             let cause = format!(
                 "launch: instruction {at} of the stored program ({}) names no window, and a launch opens none; name one",
                 stored.instructions[at].operation
             );
-            Err(Fault::new(Reason::Window, cause))
+            refuse(Reason::Window, cause)
         }
         None => Ok(()),
     }
-}
-
-fn refusal(rank: usize, index: usize, fault: Fault) -> Refusal {
-    Refusal::at(rank, index, fault.cause).because(fault.reason)
 }
 
 /// Programs of all ranks, with loops unrolled and arguments added.
@@ -143,11 +139,10 @@ impl Unrolled {
         let mut unrolled = Unrolled::empty(set);
         let mut room = EXPANDED_MAX;
         for (rank, (program, arguments)) in set.programs.iter().zip(arguments).enumerate() {
-            let mut all = Expanded::default();
+            let mut all = Expanded { rank, ..Expanded::default() };
             // An empty program is neither stored nor launched.
             if !program.instructions.is_empty() {
-                all.resident(&program.instructions, *arguments, None, capabilities, &mut room)
-                    .map_err(|(index, fault)| refusal(rank, index, fault))?;
+                all.resident(&program.instructions, *arguments, None, capabilities, &mut room)?;
             }
             unrolled.push(all, program);
         }
@@ -191,20 +186,18 @@ impl Unrolled {
 /// An unrolled program, with the indices of its original instructions.
 #[derive(Debug, Default)]
 struct Expanded {
+    rank: usize,
     instructions: Vec<Instruction>,
     origins: Vec<usize>,
     /// Whether the next instruction waits for all before it, as the first of a launch, of a round, and after a launch does.
     is_fenced: bool,
 }
 
-/// A wrong instruction, by index.
-type Misplaced = (usize, Fault);
-
 impl Expanded {
-    fn push(&mut self, mut instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Misplaced> {
+    fn push(&mut self, mut instruction: Instruction, origin: usize, room: &mut usize) -> Result<(), Refusal> {
         *room = room.checked_sub(1).ok_or_else(|| {
             let cause = format!("more than {EXPANDED_MAX} instructions with loops unrolled (limit EXPANDED_MAX)");
-            (origin, Fault::new(Reason::TooLong, cause))
+            Refusal::at(self.rank, origin, cause).because(Reason::TooLong)
         })?;
         if std::mem::take(&mut self.is_fenced) {
             instruction.flags |= Flags::FENCE;
@@ -222,8 +215,9 @@ impl Expanded {
         origin: Option<usize>,
         capabilities: &Capabilities,
         room: &mut usize,
-    ) -> Result<(), Misplaced> {
-        check_stored(program, capabilities).map_err(|(at, fault)| (origin.unwrap_or(at), fault))?;
+    ) -> Result<(), Refusal> {
+        check_stored(program, capabilities)
+            .map_err(|(at, refusal)| refusal.located(self.rank, origin.unwrap_or(at)))?;
         let has_lanes = capabilities.lanes > 1;
         self.is_fenced = has_lanes;
         let mut at = 0;
@@ -274,19 +268,19 @@ fn check_length(length: usize, capabilities: &Capabilities) -> Result<(), String
     }
 }
 
-/// Refuses what a card refuses to store, and what changes the state in which the next launch begins.
-fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<(), Misplaced> {
-    let refuse = |at: usize, reason, cause: String| Err((at, Fault::new(reason, cause)));
+/// Refuses what a card refuses to store, and what changes the state in which the next launch begins, with the instruction's index.
+fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<(), (usize, Refusal)> {
+    let refuse = |at: usize, cause: String| Err((at, Refusal::general(cause).because(Reason::Stored)));
     if program.is_empty() {
-        return refuse(0, Reason::Stored, "has no instructions: a resident program has at least 1".into());
+        return refuse(0, "has no instructions: a resident program has at least 1".into());
     }
-    check_length(program.len(), capabilities).or_else(|cause| refuse(0, Reason::Stored, cause))?;
+    check_length(program.len(), capabilities).or_else(|cause| refuse(0, cause))?;
     let mut body_end = 0;
     for (at, instruction) in program.iter().enumerate() {
         let is_early = instruction.flags.contains(Flags::LAST) && at + 1 < program.len();
         if is_early || matches!(instruction.operation, Operation::Launch | Operation::Store) {
             let what = if is_early { "ends before its last instruction" } else { "launches or stores programs" };
-            return refuse(at, Reason::Stored, format!("{}: a resident program never {what}", instruction.operation));
+            return refuse(at, format!("{}: a resident program never {what}", instruction.operation));
         }
         let lasting = match instruction.operation {
             Operation::Group | Operation::Free => Some("communicators"),
@@ -298,13 +292,13 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
                 "{}: the next launch would begin with different {lasting}; a resident program must not change them",
                 instruction.operation
             );
-            return refuse(at, Reason::Stored, cause);
+            return refuse(at, cause);
         }
         if instruction.operation != Operation::Loop {
             continue;
         }
         // Unrolling leaves nothing of the loop itself.
-        check_word(instruction, capabilities).map_err(|fault| (at, fault))?;
+        check_word(instruction, capabilities).map_err(|refusal| (at, refusal))?;
         let end = at + 1 + usize::from(instruction.loop_body);
         if at < body_end || instruction.loop_count == 0 || instruction.loop_body == 0 || end > program.len() {
             let cause = format!(
@@ -313,7 +307,7 @@ fn check_stored(program: &[Instruction], capabilities: &Capabilities) -> Result<
                 instruction.loop_body,
                 program.len() - at - 1
             );
-            return refuse(at, Reason::Stored, cause);
+            return refuse(at, cause);
         }
         body_end = end;
     }

@@ -52,7 +52,7 @@ pub(crate) fn card(nodes: u32) -> Capabilities {
         address_align: 1,
         eager_bytes: EAGER_BYTES,
         eager_limit: EAGER_LIMIT,
-        operations: Operation::ALL.iter().fold(0, |bits, operation| bits | 1 << *operation as u8),
+        operations: Operation::ALL.iter().fold(0, |bits, operation| bits | operation.bit()),
         element_types: u32::MAX,
         reductions: u32::MAX,
         host_memory: true,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::instruction::takes_tables;
 use crate::matching::entry_of;
 use crate::ranges::alltoallv_slots;
-use crate::refusal::{Fault, Reason};
+use crate::refusal::{Reason, Refusal, refuse};
 use crate::{Instruction, Operation};
 
 /// The definitions by the instructions so far.
@@ -30,7 +30,7 @@ impl Slots {
         index: usize,
         instruction: &Instruction,
         occupant: impl Fn(u16) -> Option<u16>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Refusal> {
         let Instruction { operation, communicator, extent, .. } = *instruction;
         match operation {
             Operation::Group | Operation::Free => {
@@ -49,7 +49,7 @@ impl Slots {
             }
             Operation::Launch if !self.programs.contains(&extent) => {
                 let cause = format!("no program in slot {extent}; store one first");
-                return Err(Fault::new(Reason::Stored, cause));
+                return refuse(Reason::Stored, cause);
             }
             _ => return self.check_use(instruction),
         }
@@ -57,12 +57,11 @@ impl Slots {
     }
 
     /// Checks that `group` finds a free entry, and `free` its communicator.
-    fn check_entry(&self, instruction: &Instruction, before: Option<u16>) -> Result<(), Fault> {
+    fn check_entry(&self, instruction: &Instruction, before: Option<u16>) -> Result<(), Refusal> {
         let Instruction { operation, communicator, .. } = *instruction;
         let freed = |id: u16| self.communicators.get(&id).filter(|one| one.1 == Operation::Free).map(|one| one.0);
         let defined = self.defined.get(&entry_of(communicator)).copied();
         let occupant = defined.or(before.filter(|id| freed(*id).is_none()));
-        let refuse = |reason, cause| Err(Fault::new(reason, cause));
         match (operation, occupant) {
             (Operation::Free, Some(id)) if id == communicator => Ok(()),
             (Operation::Free, _) => match freed(communicator) {
@@ -84,7 +83,7 @@ impl Slots {
     }
 
     /// Refuses the use of definitions from host memory, whose content is unknown.
-    fn check_use(&self, instruction: &Instruction) -> Result<(), Fault> {
+    fn check_use(&self, instruction: &Instruction) -> Result<(), Refusal> {
         let Instruction { operation, communicator, extent, .. } = *instruction;
         if operation.fields().communicator
             && let Some((at, how)) = self.communicators.get(&communicator)
@@ -93,7 +92,7 @@ impl Slots {
             let cause = format!(
                 "instruction {at} {what} communicator {communicator}, whose members the verifier does not know"
             );
-            return Err(Fault::new(Reason::Membership, cause));
+            return refuse(Reason::Membership, cause);
         }
         let (sends, receives) =
             if operation == Operation::Alltoallv { alltoallv_slots(extent) } else { (extent, extent) };
@@ -104,7 +103,7 @@ impl Slots {
             let cause = format!(
                 "instruction {at} stored table {slot} from host memory, whose content the verifier does not know"
             );
-            return Err(Fault::new(Reason::Stored, cause));
+            return refuse(Reason::Stored, cause);
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ pub(crate) fn mpi_fpga(shape: Shape) -> Capabilities {
         stripe_half_bytes: ((32 << 30) / (2 * u64::from(nodes.max(2)))) >> 20 << 20,
         extrapolated: nodes > 128,
         switch: Some(SwitchUnits {
-            collectives: switch::Collective::ALL.into_iter().fold(0, |all, collective| all | bits(collective)),
+            collectives: switch::Collective::ALL.iter().fold(0, |all, collective| all | bits(*collective)),
             reductions: reductions.iter().fold(0, |bits, one| bits | one.bit()),
             element_types: elements.fold(0, |bits, one| bits | one.bit()),
             control_cycles: 2,

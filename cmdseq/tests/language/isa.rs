@@ -14,7 +14,8 @@ use proptest::test_runner::TestRunner;
 fn spaces_have_two_bits_and_two_of_four_are_reserved() {
     let code =
         |space: AddressSpace| [0x0, 0x1, 0x8, 0x9][AddressSpace::ALL.iter().position(|one| *one == space).unwrap()];
-    for (source, destination) in AddressSpace::ALL.iter().flat_map(|one| AddressSpace::ALL.map(|two| (*one, two))) {
+    let pairs = AddressSpace::ALL.iter().flat_map(|one| AddressSpace::ALL.iter().map(move |two| (*one, *two)));
+    for (source, destination) in pairs {
         let at = |space, address| Operand { space, ..Operand::card(address) };
         let copy = Instruction::copy(at(source, 0x1000), at(destination, 0x2000), 64);
         let word = copy.encode();

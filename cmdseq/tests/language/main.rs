@@ -8,5 +8,6 @@ mod elements;
 mod graph;
 mod isa;
 mod meaning;
+mod outputs;
 mod ranges;
 mod reduction;

@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Cards with a stripe of 2 KiB for each row and column, and no more memory.
+/// Cards with a channel and a stripe of 2 KiB for each row and column, and no more memory.
 fn narrow(rows: u32, columns: u32) -> Capabilities {
-    let memory_bytes = 2048 * u64::from(rows + columns - 1);
-    Capabilities { stripe_half_bytes: 1024, memory_bytes, ..dragonfly(rows, columns) }
+    let memory_channels = rows + columns - 1;
+    let memory_bytes = 2048 * u64::from(memory_channels);
+    Capabilities { stripe_half_bytes: 1024, memory_bytes, memory_channels, ..dragonfly(rows, columns) }
 }
 
 /// Cards with no room for input and output beside what lies between: the output of an alltoall replaces the input, in passes.

@@ -131,7 +131,7 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
         (Request { counts: vec![0; 4], ..forced(Algorithm::Ring, Collective::Allgatherv, 4) }, "nothing to send"),
         (Request { bytes: 0, ..forced(Algorithm::Binomial, Collective::Gather, 4) }, "has nothing to send"),
         (in_order(Algorithm::Binomial, Element::F32), "folds pairs of ranks first"),
-        (in_order(Algorithm::Binomial, Element::F16), "ring and two-level keep rank order"),
+        (in_order(Algorithm::Binomial, Element::F16), "ring keeps rank order"),
         (in_order(Algorithm::Direct, Element::Bf16), "rounds a sum of bf16 once"),
     ] {
         let cause = cause(&wrong, &connected(wrong.ranks().max(2)));
@@ -153,7 +153,7 @@ fn algorithms_that_do_not_fit_are_refused_with_the_reason() {
     let folds = cause(&folds, &dragonfly(4, 4));
     assert!(folds.contains("multipath folds rows first"), "{folds}");
     let relay = cause(&forced(Algorithm::Relay, Collective::Alltoall, 16), &dragonfly(4, 4));
-    assert!(relay.contains("relay is for groups that are no grid"), "{relay}");
+    assert!(relay.contains("relay is for ranks that are not linked"), "{relay}");
     let apart = Request { group: vec![0, 5, 10], ..forced(Algorithm::Relay, Collective::Allreduce, 3) };
     assert!(cause(&apart, &dragonfly(4, 4)).contains("use ring or binomial"));
     let tree = cause(&forced(Algorithm::Binomial, Collective::Broadcast, 15), &dragonfly(3, 5));

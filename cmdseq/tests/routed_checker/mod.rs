@@ -126,7 +126,7 @@ pub(crate) fn collectives() -> impl Strategy<Value = (Torus3, Vec<RoutedCollecti
     let shape = [1_u32..=5, 1..=5, 1..=4].prop_filter_map("a torus", |sides| Torus3::new(sides).ok());
     shape.prop_flat_map(|torus| {
         let nodes = torus.nodes();
-        let kind = prop::sample::select(CollectiveKind::ALL.to_vec());
+        let kind = prop::sample::select(CollectiveKind::ALL);
         let members = prop::collection::btree_set(0..nodes, 1..=nodes as usize);
         let one = (kind, 0..nodes, members, 1_u32..=3).prop_map(move |(kind, root, members, packets)| {
             let mut members: Vec<u32> = members.into_iter().collect();

@@ -154,9 +154,29 @@ fn communicators_that_cannot_be_are_refused() {
     assert_eq!(given(&[(1, &[0, 3]), (33, &[2, 3])]), refused(same));
     let twice = "rank 1: communicator 4: duplicate node 1";
     assert_eq!(given(&[(4, &[1, 2, 1])]), refused(twice));
+    // Of nodes without a program too.
+    assert_eq!(given(&[(4, &[1, 2, 2])]), refused("communicator 4: duplicate node 2"));
     assert_eq!(given(&[(4, &[])]), refused("communicator 4: 0 ranks: the cards' tables allow 1 to 3"));
     assert_eq!(given(&[(4, &[0, 1, 2, 3])]), refused("communicator 4: 4 ranks: the cards' tables allow 1 to 3"));
     assert_eq!(given(&[(4, &[0, 4])]), refused("communicator 4: no node 4 (the fabric has 4 nodes)"));
+}
+
+/// The last range of host memory, and one that exceeds 64-bit addresses.
+#[test]
+fn host_memory_ends_with_64_bit_addresses() {
+    let beyond = Some((0, Reason::Memory, "exceeds 64-bit addresses"));
+    let last = |bytes: u64| u64::MAX - bytes;
+    assert_all(
+        &connected(4),
+        &[
+            (&[Instruction::group(5, last(4), 2)], None),
+            (&[Instruction::group(5, last(3), 2)], beyond),
+            (&[Instruction::store(7, last(128), 2)], None),
+            (&[Instruction::store(7, last(127), 2)], beyond),
+            (&[Instruction::table(15, last(32), 2)], None),
+            (&[Instruction::table(15, last(31), 2)], beyond),
+        ],
+    );
 }
 
 #[test]

@@ -20,8 +20,6 @@ pub(super) struct Block {
     window: Window,
     function: Function,
     name: Arc<str>,
-    /// Offset of the block in the BAR.
-    start: u64,
     /// What is restored if a register reads all-ones.
     preserved: Option<Preserved>,
 }
@@ -31,7 +29,7 @@ impl Block {
     pub(super) fn new(bar: &Window, function: &Function, start: u64, bytes: u32) -> Result<Self> {
         let name: Arc<str> = function.identity().name.as_str().into();
         let window = bar.slice(start, bytes.into()).map_err(|error| bus_error(&name, error))?;
-        Ok(Block { window, function: function.clone(), name, start, preserved: None })
+        Ok(Block { window, function: function.clone(), name, preserved: None })
     }
 
     /// Returns the same block, which restores configuration space if a register reads all-ones, and then reads it again.
@@ -59,7 +57,8 @@ impl Block {
         }
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| bus_error(&self.name, error))?;
-            return Err(CardError::AllOnes { name: self.name(), register: self.start + u64::from(register) }.into());
+            let register = self.window.offset() + u64::from(register);
+            return Err(CardError::AllOnes { name: self.name(), register }.into());
         }
         Ok(value)
     }

@@ -152,6 +152,9 @@ impl Cms {
             return Err(Error::Message { name: self.map.name(), code });
         }
         let bytes = self.map.read(mailbox)? & MESSAGE_BYTES;
+        if mailbox + 4 + bytes.next_multiple_of(4) > MAP_BYTES {
+            return wrong(format!("{bytes} bytes in its mailbox at {mailbox:#x} of {MAP_BYTES:#x} bytes"));
+        }
         let mut data = Vec::with_capacity(bytes as usize + 3);
         for offset in (4..4 + bytes).step_by(4) {
             // Data may be anything, even all-ones.

@@ -58,6 +58,18 @@ impl Icap {
         Ok(count)
     }
 
+    /// Writes all words.
+    ///
+    /// # Errors
+    /// As [`write`](Icap::write), which takes at least one word each time.
+    fn write_all(&self, words: &[u32]) -> Result<()> {
+        let mut rest = words;
+        while !rest.is_empty() {
+            rest = &rest[self.write(rest.iter().copied())?..];
+        }
+        Ok(())
+    }
+
     fn operate(&self, operation: u32, to: &'static str) -> Result<()> {
         self.0.write(CONTROL, operation)?;
         self.0.poll((CONTROL, "CONTROL of HWICAP"), to, OPERATION, |value| value & (WRITE | READ) == 0)?;
@@ -72,7 +84,7 @@ impl Icap {
 
     /// Reads a configuration register of the FPGA.
     pub(super) fn read_register(&self, register: u32) -> Result<u32> {
-        self.write([words::SYNC, words::NOOP, words::read(register), words::NOOP, words::NOOP].into_iter())?;
+        self.write_all(&[words::SYNC, words::NOOP, words::read(register), words::NOOP, words::NOOP])?;
         self.0.write(SIZE, 1)?;
         self.operate(READ, "read from its configuration port")?;
         let words = self.0.read(OCCUPANCY)?;
@@ -80,7 +92,7 @@ impl Icap {
             return Err(Error::BadReadback { name: self.0.name(), words });
         }
         let value = self.0.read_any(READ_FIFO)?;
-        self.write([words::write(words::COMMAND, 1), words::DESYNC, words::NOOP].into_iter())?;
+        self.write_all(&[words::write(words::COMMAND, 1), words::DESYNC, words::NOOP])?;
         Ok(value)
     }
 }

@@ -44,6 +44,7 @@ const IDCODE_WITHIN: usize = 1024;
 pub struct Loader {
     icap: Icap,
     decoupler: Block,
+    has_begun: bool,
     function: Function,
     _claim: Claim,
 }
@@ -69,7 +70,7 @@ impl Loader {
             let looked = format!("{magic:#010x} where the decoupler is; expected the letters DCPL");
             return Err(Error::NoShell { name, looked });
         }
-        Ok(Loader { icap: Icap::of(&shell)?, decoupler, function, _claim: claim })
+        Ok(Loader { icap: Icap::of(&shell)?, decoupler, has_begun: false, function, _claim: claim })
     }
 
     /// Returns the id of the interface that images must be made for.
@@ -82,9 +83,14 @@ impl Loader {
         logic(&self.decoupler)
     }
 
-    /// Returns whether the region is cut off, as it is after a load that failed.
+    /// Returns whether the region is cut off, as it is after a load that has failed once it had begun.
     pub fn is_cut_off(&self) -> Result<bool> {
-        Ok(self.decoupler.read(STATUS)? & CUT_OFF != 0)
+        is_cut_off(&self.decoupler)
+    }
+
+    /// Returns whether the last load has begun to write its stream. If not, the region holds what it held.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// Loads a configuration stream: cuts the region off, writes the stream, checks what the FPGA says of it and that the region
@@ -93,14 +99,18 @@ impl Loader {
     ///
     /// # Errors
     /// [`Error::Refused`] for a stream that is none, or for another device, and then nothing was started; [`Error::Failed`];
-    /// [`Error::Interrupted`]; [`Error::TimedOut`]. After an error the region holds nothing and is cut off; the port takes the next
-    /// stream.
+    /// [`Error::Interrupted`]; [`Error::TimedOut`]. After an error the region holds nothing and is cut off, if the load had
+    /// [begun](Self::has_begun) to write; otherwise the region is as it was. The port takes the next stream.
     pub fn load(&mut self, stream: &[u8], mut on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        self.has_begun = false;
         self.check(stream)?;
         let preserved = Preserved::save(&self.function)?;
         let loading =
             Loading { icap: self.icap.preserving(&preserved), decoupler: self.decoupler.preserving(&preserved) };
-        let loaded = loading.run(stream, &mut on_progress);
+        let loaded = loading.prepare().and_then(|()| {
+            self.has_begun = true;
+            loading.run(stream, &mut on_progress)
+        });
         // Also what no read has told.
         preserved.restore()?;
         loaded
@@ -128,6 +138,10 @@ impl Loader {
     }
 }
 
+fn is_cut_off(decoupler: &Block) -> Result<bool> {
+    Ok(decoupler.read(STATUS)? & CUT_OFF != 0)
+}
+
 /// Reads 128 bits.
 fn wide(decoupler: &Block, first: u32) -> Result<u128> {
     (0..4).try_fold(0, |all, part| Ok(all | u128::from(decoupler.read_any(first + 4 * part)?) << (32 * part)))
@@ -139,10 +153,22 @@ fn logic(decoupler: &Block) -> Result<Option<u128>> {
 }
 
 impl Loading {
-    /// Cuts the region off, writes the stream, checks what came of it, and connects the region again.
-    fn run(&self, stream: &[u8], on_progress: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+    /// Resets the port and cuts the region off. If that fails, connects the region again, unless it was cut off before.
+    fn prepare(&self) -> Result<()> {
         self.icap.reset()?;
-        self.cut_off(CUT_OFF)?;
+        let was_cut_off = is_cut_off(&self.decoupler)?;
+        let result = self.cut_off(CUT_OFF);
+        if result.is_err()
+            && !was_cut_off
+            && let Err(also) = self.cut_off(0)
+        {
+            log::warn!("{}: after a failed load: {also}", self.decoupler.name());
+        }
+        result
+    }
+
+    /// Writes the stream, checks what came of it, and connects the region again.
+    fn run(&self, stream: &[u8], on_progress: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         let result = self.push(stream, on_progress);
         if result.is_err()
             && let Err(also) = self.icap.reset()

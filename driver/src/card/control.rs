@@ -37,9 +37,9 @@ pub(super) struct Management {
 impl Management {
     /// Takes the control function of the card `name` into use, and releases the accelerator if it is held in reset.
     pub(super) fn open(function: Function, name: &str) -> Result<Self> {
-        let control = Control::open(function).map_err(failed)?;
+        let control = Control::open(function)?;
         let mut management = Management { control, name: name.to_owned() };
-        if management.control.is_held().map_err(failed)? {
+        if management.control.is_held()? {
             management.reset_accelerator()?;
         }
         Ok(management)
@@ -51,12 +51,12 @@ impl Management {
 
     /// Resets the accelerator by its port, and waits for the acknowledgement.
     pub(super) fn reset_accelerator(&mut self) -> Result<()> {
-        self.control.reset_accelerator().map_err(failed)
+        Ok(self.control.reset_accelerator()?)
     }
 
     /// Returns the error registers of the shell that are not zero, and clears nothing.
     pub(super) fn errors(&self) -> Result<Vec<Reported>> {
-        self.control.errors().map_err(failed)
+        Ok(self.control.errors()?)
     }
 }
 
@@ -69,9 +69,11 @@ impl Drop for Management {
     }
 }
 
-fn failed(error: crate::dfl::Error) -> Error {
-    match error {
-        crate::dfl::Error::Card(error) => error,
-        error => Error::Control(Box::new(error)),
+impl From<crate::dfl::Error> for Error {
+    fn from(error: crate::dfl::Error) -> Self {
+        match error {
+            crate::dfl::Error::Card(error) => error,
+            error => Error::Control(Box::new(error)),
+        }
     }
 }

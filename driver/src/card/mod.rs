@@ -17,12 +17,12 @@ use fpga_hal::{BusKind, Claim, DmaBuffer, Function};
 use fpga_regs::bits::Features;
 use fpga_regs::sequencer;
 
-use crate::board::{self, BoardFunction, Feed};
+use crate::board::{self, BlockKind, BoardFunction, Feed};
 use crate::card::communicator_table::{Entries, Spent};
 use crate::card::control::{CardFunctions, Management};
 use crate::card::windows::OpenWindows;
 use crate::deadline::Deadline;
-use crate::dfl::Reported;
+use crate::dfl::{OwnPort, Reported, released};
 use crate::error::{Error, Result};
 use crate::ledger::bound::{Bound, Held};
 use crate::ledger::state::State;
@@ -63,14 +63,17 @@ pub struct Card {
     capabilities: Capabilities,
     timeout: Duration,
     control: Option<Management>,
+    /// The port of a card that is its own control function.
+    port: Option<OwnPort>,
     function: Function,
     /// Dropped last: until then the function takes no other driver.
     _claim: Claim,
 }
 
 impl Card {
-    /// Takes the functions of a card into use: finds the sequencer, reads what it can do, and sets up a queue. With the control
-    /// function the card is [reset](Card::reset) by its port too, and its sensors and [errors](Card::shell_errors) are the shell's.
+    /// Takes the functions of a card into use: finds the sequencer, reads what it can do, and sets up a queue. If the function has a port
+    /// that holds the accelerator in reset, releases it. With the control function the card is [reset](Card::reset) by its port too, and
+    /// its sensors and [errors](Card::shell_errors) are the shell's.
     ///
     /// # Errors
     /// [`Error::NoSequencer`], [`Error::Version`] and [`Error::BadCapability`] for a card without a sequencer that this
@@ -108,7 +111,13 @@ impl Card {
             Some(board) => board,
             None => board::of(&function)?,
         };
-        let Found { bar, list, offset, start: _ } = discover::find_on(&function, board)?;
+        // A sequencer that a board file places is behind no port that its lists lead to.
+        let port = match board.block(BlockKind::Sequencer) {
+            Some(_) => None,
+            None => OwnPort::find(&function, board)?,
+        };
+        let found = released(port.as_ref(), || discover::find_on(&function, board))?;
+        let Found { bar, list, offset, start: _ } = found;
         let window = list.slice(offset, u64::from(sequencer::BLOCK_BYTES)).map_err(bus)?;
         let block = Block::new(window, name.clone(), &function);
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
@@ -136,6 +145,7 @@ impl Card {
             capabilities: described.capabilities,
             timeout: TIMEOUT,
             control: None,
+            port,
             function,
             _claim: claim,
         })
@@ -486,7 +496,9 @@ impl Card {
             control.reset_accelerator()?;
         }
         self.queue.was_reset();
-        let mut described = discover::describe(&self.block, self.shell.ring_feature())?;
+        // A reset of the function may have reset its port, too.
+        let describe = || discover::describe(&self.block, self.shell.ring_feature());
+        let mut described = released(self.port.as_ref(), describe)?;
         if described.node != self.node || described.capabilities.queue_depth_max != self.capabilities.queue_depth_max {
             let what = "after a reset the card says it is another".to_owned();
             return Err(Error::Mismatch { node: self.node, other: described.node, what });

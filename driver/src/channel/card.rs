@@ -145,7 +145,7 @@ impl Card {
         self.torus = Torus::new(columns, rows).unwrap_or(self.torus);
         let nodes = self.torus.nodes();
         self.node = block.checked("NODE", registers::NODE, "a node of the torus", |node| node < nodes)?;
-        let ports = self.torus.cables().ports() as u32 + 1;
+        let ports = Torus::LINKS as u32 + 1;
         block.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
         let (max, is_power) = (end::MAX, |value: u32, least: u32| value.is_power_of_two() && value >= least);
         let version = block.read_present(registers::VERSION)?;

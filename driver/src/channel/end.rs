@@ -243,12 +243,12 @@ fn ring_size(card: &Card, settings: Settings) -> Result<(u32, u32)> {
     let slot_bytes = (bytes / 8).next_power_of_two().clamp(least.into(), limits.slot_bytes.into()) as u32;
     let words = (slot_bytes - slot::HEADER_BYTES) / word_bytes;
     // Every word may be a message of its own, in a slot of its own; not in large buffers.
-    let slots = depth.div_ceil(words).max(depth.min(64)).next_power_of_two().max(2);
-    if depth == 0 || slots > limits.slots {
+    let slots = u64::from(depth.div_ceil(words).max(depth.min(64))).next_power_of_two().max(2);
+    if depth == 0 || slots > limits.slots.into() {
         let most = u64::from(limits.slots) * u64::from((limits.slot_bytes - slot::HEADER_BYTES) / word_bytes);
         return Err(CardError::argument("depth of a channel", depth, format!("1 to {most} words")).into());
     }
-    Ok((slot_bytes, slots))
+    Ok((slot_bytes, slots as u32))
 }
 
 /// Sets up an end. Returns whether the card has opened it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cmdseq::routing::{Tables, Torus};
+use cmdseq::routing::{PortTables, Torus};
 use fpga_hal::Function;
 use fpga_regs::channel as registers;
 
@@ -117,8 +117,8 @@ impl Network {
     /// # Errors
     /// [`Error::Route`] if the tables do not lead from every node to every other one. Nothing is loaded then.
     /// [`Error::RouteLost`]; the cards'.
-    pub fn load_tables(&mut self, tables: &Tables) -> Result<()> {
-        tables.check(&self.torus.cables())?;
+    pub fn load_tables(&mut self, tables: &PortTables) -> Result<()> {
+        tables.check(self.torus)?;
         for (node, card) in &self.cards {
             let entries = (0..).zip(tables.of(*node));
             let place = |to: u32| registers::ROUTES_OFFSET + 4 * to;

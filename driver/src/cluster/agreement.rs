@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use cmdseq::plan::ProgramSet;
+use cmdseq::text::with_causes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
 use crate::communicators::roster::{Term, alike};
 use crate::deadline::Deadline;
-use crate::error::{Error, PeerFailure, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::peers::{Peers, PeersError, message};
 
 /// Time for the other ranks to reach the same point, beyond what this rank's own call may take.
@@ -21,7 +22,7 @@ const TEXT_MAX: usize = 4096;
 /// How a rank failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failing {
-    kind: PeerFailure,
+    kind: ErrorKind,
     /// Whether it only gave up because another rank has failed.
     is_secondary: bool,
     message: String,
@@ -29,16 +30,7 @@ pub(crate) struct Failing {
 
 impl Failing {
     pub(crate) fn of(error: &Error) -> Self {
-        let mut message = error.to_string();
-        let mut next = std::error::Error::source(error);
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            if !message.contains(&text) {
-                message += ": ";
-                message += &text;
-            }
-            next = cause.source();
-        }
+        let mut message = with_causes(error);
         let end = (0..=TEXT_MAX.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
         message.truncate(end);
         Failing { kind: error.kind(), is_secondary: matches!(error, Error::Peer { .. }), message }
@@ -201,6 +193,7 @@ pub fn digest(set: &ProgramSet) -> String {
                 [piece.offset, piece.address, piece.bytes].into_iter().for_each(|one| digest.u64(one));
             });
         }
+        digest.u64(program.tables.len() as u64);
         for (slot, table) in &program.tables {
             digest.u64(u64::from(*slot));
             digest.bytes(&table.encode());

@@ -114,7 +114,7 @@ impl Cluster {
         if self.registry.opened(communicator)?.id == ContextId::WORLD {
             return Err(Error::argument("communicator", ContextId::WORLD, "the one of all cards is always there"));
         }
-        let held = self.registry.held.iter_mut().find(|held| held.key == communicator.key);
+        let held = self.registry.find_mut(communicator.key);
         if let Some(held) = held.filter(|held| held.is_pinned()) {
             held.owner = Owner::Plan;
             return Ok(());
@@ -152,8 +152,9 @@ impl Cluster {
         let defined = added.and_then(|key| self.ensure(key, deadline));
         self.agree_or_release(new.as_slice(), defined, deadline)?;
         // If it was a plan's, it makes no room from now on, and its id is no other's.
-        let held = self.registry.held.iter_mut().find(|held| Some(held.key) == key);
-        held.into_iter().for_each(|held| (held.owner, held.is_told) = (Owner::Id, true));
+        if let Some(held) = key.and_then(|key| self.registry.find_mut(key)) {
+            (held.owner, held.is_told) = (Owner::Id, true);
+        }
         Ok(())
     }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::card::Card;
 use crate::cluster::agreement::{Failing, PATIENCE, first_failing, read_all};
-use crate::cluster::blame::{Late, Seen};
+use crate::cluster::blame::{Late, Seen, Unfinished};
+use crate::cluster::ranks::Ended;
 use crate::cluster::{Cluster, UNDEFINED, ranks};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -24,6 +26,23 @@ pub(crate) struct Ending {
     pub(crate) late: Option<Late>,
     /// Whether all programs held here are done, and need no abort.
     pub(crate) is_done: bool,
+}
+
+/// Returns the error of a run that ended so, and the ranks that were not done in time.
+pub(crate) fn of_run(
+    cards: &[Card],
+    ran: Result<Ended>,
+    unfinished: impl Iterator<Item = Unfinished>,
+    deadline: Deadline,
+) -> (Result<()>, Option<Late>) {
+    match ran {
+        Ok(Ended::Done) => (Ok(()), None),
+        Ok(Ended::Late) => {
+            let unfinished: Vec<_> = unfinished.collect();
+            (Ok(()), Some(Late::observe(cards, &unfinished, deadline.waited())))
+        }
+        Err(error) => (Err(error), None),
+    }
 }
 
 impl Ending {

@@ -10,9 +10,9 @@ use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
 use crate::cluster::agreement::{digest, malformed};
-use crate::cluster::blame::{Late, Unfinished};
-use crate::cluster::ending::Ending;
-use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::cluster::blame::Unfinished;
+use crate::cluster::ending::{self, Ending};
+use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::synchronise::synchronise;
 use crate::cluster::{Cluster, check_count, in_phase};
 use crate::deadline::Deadline;
@@ -22,7 +22,6 @@ use crate::ledger::token::Token;
 use crate::report::repetitions::{Counted, REPETITIONS_KEPT, Repetitions, Start};
 use crate::report::times::Run;
 use crate::report::{COMPLETIONS_KEPT, Execution, RankReport, Report};
-use crate::sequencer::state::CYCLES_MASK;
 
 /// Barriers before a program: the first lets all arrive, the second releases all at once (OPTWEB paper, section 4.2).
 const BARRIERS: usize = 2;
@@ -149,7 +148,7 @@ impl Cluster {
 
     /// Loads the tables of the programs that the cards do not have yet, on all of them at once.
     fn load_tables(&mut self, set: &ProgramSet, held: &[(usize, usize)], deadline: Deadline) -> Result<()> {
-        let cards = self.all_mut();
+        let cards = &mut self.cards;
         let mut loading = Vec::new();
         for (rank, index) in held {
             let tables = &set.programs[*rank].tables;
@@ -164,18 +163,10 @@ impl Cluster {
     /// Fills the rings, and runs all ranks until all are done, or one has failed and the others had time to end. What is in flight at
     /// the end is abandoned.
     fn run_ranks(&mut self, runs: &mut [RepeatedRun<'_>], counted: &mut Repetitions, deadline: Deadline) -> Ending {
-        let mut late = None;
         let filled = runs.iter_mut().try_for_each(|run| run.fill(&mut self.cards[run.card], counted).map(drop));
         let ran = filled.and_then(|()| ranks::run(&mut self.cards, runs, counted, &mut *self.group.peers, deadline));
-        let ended = match ran {
-            Ok(Ended::Done) => Ok(()),
-            Ok(Ended::Late) => {
-                let unfinished: Vec<_> = runs.iter().filter_map(RepeatedRun::unfinished).collect();
-                late = Some(Late::observe(&self.cards, &unfinished, deadline.waited()));
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
+        let unfinished = runs.iter().filter_map(RepeatedRun::unfinished);
+        let (ended, late) = ending::of_run(&self.cards, ran, unfinished, deadline);
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         let failed = ranks::first_failure(runs, |run, aborted| run.failure(self.cards[run.card].node(), aborted));
         // Cards that have failed are aborted too, to drop the data that came in for them.
@@ -324,7 +315,7 @@ impl<'p> RepeatedRun<'p> {
                 self.before.push(completion);
             }
             if place + 1 == self.synchronising {
-                let counter = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+                let counter = completion.issued.wrapping_add(completion.t2) & Completion::CYCLES_MASK;
                 self.synchronised = Some(Start { counter, is_new: true });
             }
             return;

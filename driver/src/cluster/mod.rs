@@ -160,11 +160,6 @@ impl Cluster {
         &mut self.cards[index]
     }
 
-    /// All cards held here, by node.
-    pub(crate) fn all_mut(&mut self) -> &mut [Card] {
-        &mut self.cards
-    }
-
     /// Sets on every card how long one call may take that has no timeout of its own: see [`Card::set_timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.cards.iter_mut().for_each(|card| card.set_timeout(timeout));
@@ -315,12 +310,6 @@ impl Cluster {
         Late::observe(&self.cards, unfinished, waited).error(group, UNDEFINED)
     }
 
-    /// `error` of one of the cards, with its rank in a group of these nodes and what was being done. For callers that work
-    /// on the cards themselves.
-    pub fn in_phase(&self, error: Error, group: &[u32], phase: &str) -> Error {
-        in_phase(error, group, phase)
-    }
-
     /// Index of the card that is node `node`.
     pub(crate) fn index_of(&self, node: u32) -> Result<usize> {
         let index = self.order.binary_search_by_key(&node, |(node, _)| *node).map_err(|_| {
@@ -338,8 +327,9 @@ impl Cluster {
     }
 }
 
-/// `error` of a card of a group of these nodes by rank, with its rank and what was being done.
-pub(crate) fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
+/// Returns `error` of a card of a group of these nodes by rank, with its rank and what was being done. For callers that work on the
+/// cards of a [`Cluster`] themselves.
+pub fn in_phase(error: Error, group: &[u32], phase: &str) -> Error {
     let rank_of = |node: u32| group.iter().zip(0..).find(|(one, _)| **one == node).map(|(_, rank)| rank);
     match error {
         Error::Timeout { what, node: Some(node), rank: None, instruction, waited, last_seen } => {
@@ -372,11 +362,10 @@ fn of_rank(set: &ProgramSet, rank: u32) -> Result<(u32, &Program)> {
 
 /// Where `bytes` bytes of a rank's data from `offset` on lie in card memory, in order.
 fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Result<Vec<(u64, usize)>> {
-    let refuse = || {
-        let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-        Error::argument(what, format!("{bytes} bytes from {offset}"), format!("the rank has {total} bytes"))
-    };
-    let end = offset.checked_add(bytes as u64).ok_or_else(refuse)?;
+    let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    let refuse =
+        || Error::argument(what, format!("{bytes} bytes from {offset}"), format!("the rank has {total} bytes"));
+    let end = offset.checked_add(bytes as u64).filter(|end| *end <= total).ok_or_else(refuse)?;
     let mut at = offset;
     let mut ranges = Vec::new();
     let first = pieces.partition_point(|piece| piece.offset.saturating_add(piece.bytes) <= offset);
@@ -408,6 +397,7 @@ mod tests {
         assert_eq!(clip(&pieces, "input", 10, 3).unwrap(), [(5000, 3)]);
         assert_eq!(clip(&pieces, "input", 30, 0).unwrap(), []);
         assert!(clip(&pieces, "input", 25, 6).is_err());
+        assert!(clip(&pieces, "input", 31, 0).is_err());
         assert!(clip(&pieces, "input", u64::MAX, 6).is_err());
         assert!(clip(&[], "input", 0, 1).is_err());
     }

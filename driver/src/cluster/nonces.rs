@@ -20,8 +20,8 @@ use crate::ledger::bound::Bound;
 const ROUND: Duration = Duration::from_secs(3);
 /// Time limit of a step after the round has failed: nonces travel in microseconds.
 const STEP: Duration = Duration::from_millis(300);
-/// Bytes between nonces in card memory.
-const STRIDE: u64 = 64;
+/// Bytes between nonces in card memory, at least: a line.
+const STRIDE_MIN: u64 = 64;
 
 /// What a nonce round is about: members by place, all of which have the same of it.
 struct Round<'a> {
@@ -30,6 +30,8 @@ struct Round<'a> {
     /// Ranks in the communicator.
     ranks: &'a [u32],
     nonces: &'a [[u8; NONCE_BYTES]],
+    /// Bytes between nonces in card memory: the cards access each nonce by its address.
+    stride: u64,
 }
 
 impl Round<'_> {
@@ -39,8 +41,8 @@ impl Round<'_> {
 }
 
 impl Cluster {
-    /// Makes sure that all members reach each other: cards `nodes`, which have these `ranks` in communicator `id`. The last few hundred
-    /// bytes of card memory are used, and put back. Collective; nothing if this process holds all members.
+    /// Makes sure that all members reach each other: cards `nodes`, which have these `ranks` in communicator `id`. The last bytes of card
+    /// memory, one stride for each member and one more, are used, and put back. Collective; nothing if this process holds all members.
     ///
     /// # Errors
     /// [`Error::Differs`] for the lowest rank whose card is of another fabric than those of most ranks, the same on all ranks.
@@ -55,10 +57,11 @@ impl Cluster {
         if self.is_alone() || ![Operation::Send, Operation::Recv, Operation::Sendrecv].into_iter().all(runs) {
             return self.agree(Ok(()));
         }
-        let round = Round { id, nodes, ranks, nonces };
+        let stride = STRIDE_MIN.max(self.capabilities().address_align.into());
+        let round = Round { id, nodes, ranks, nonces, stride };
         let held = self.held(nodes)?;
-        let area = (round.count() as u64 + 1) * STRIDE;
-        let address = self.capabilities().memory_bytes.saturating_sub(area) / STRIDE * STRIDE;
+        let area = (round.count() as u64 + 1) * stride;
+        let address = self.capabilities().memory_bytes.saturating_sub(area) / stride * stride;
         let mut saved = Vec::with_capacity(held.len());
         let prepared = held.iter().try_for_each(|(place, index)| {
             let mut bytes = vec![0; area as usize];
@@ -132,7 +135,7 @@ impl Cluster {
             let step = |step: usize| {
                 let (to, from) = ((place + step) % count, (place + count - step) % count);
                 let source = Operand::card(address);
-                let destination = Operand::card(address + (from as u64 + 1) * STRIDE);
+                let destination = Operand::card(address + (from as u64 + 1) * round.stride);
                 let rank = |place: usize| round.ranks[place] as u16;
                 let bytes = NONCE_BYTES as u64;
                 let one = match (reach(place, to), reach(from, place)) {
@@ -157,10 +160,10 @@ impl Cluster {
     /// Which members held here have received the nonce of which.
     fn met(&mut self, round: &Round<'_>, held: &[(usize, usize)], address: u64) -> Result<Vec<(usize, usize)>> {
         let mut met = Vec::new();
-        let mut received = vec![0; round.count() * STRIDE as usize];
+        let mut received = vec![0; round.count() * round.stride as usize];
         for (place, index) in held {
-            self.card_mut(*index).read_memory(address + STRIDE, &mut received)?;
-            let each = received.chunks_exact(STRIDE as usize).zip(round.nonces).enumerate();
+            self.card_mut(*index).read_memory(address + round.stride, &mut received)?;
+            let each = received.chunks_exact(round.stride as usize).zip(round.nonces).enumerate();
             let same = each.filter(|(_, (found, nonce))| found.starts_with(&nonce[..]));
             met.extend(same.map(|(from, _)| (*place, from)));
         }

@@ -346,7 +346,7 @@ impl Cluster {
             self.check_unclaimed(&prepared.schedule.set.nodes)?;
         }
         let eager_limit = prepared.capabilities.eager_limit;
-        let cards = self.all_mut();
+        let cards = &mut self.cards;
         for rank in &prepared.ranks {
             let Some(card) = cards.get_mut(rank.card).filter(|card| card.has(&rank.resident)) else {
                 return Err(STALE);
@@ -422,11 +422,10 @@ impl Cluster {
                 ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline).map(drop)
             }
         };
-        let is_late = ended.is_ok() && prepared.ranks.iter().any(|rank| !rank.is_done() && !rank.has_failed());
-        let late = is_late.then(|| prepared.late(&self.cards, deadline.waited()));
+        let is_done = prepared.ranks.iter().all(Rank::is_done);
+        let late = (ended.is_ok() && !is_done).then(|| prepared.late(&self.cards, deadline.waited()));
         let failed = prepared.first_failure(&self.cards);
         let times = prepared.times_now();
-        let is_done = prepared.ranks.iter().all(Rank::is_done);
         let told = self.tell(Ending { failed, ended, late, is_done }, times, deadline);
         let (own, all) = match told {
             Ok(told) => told,
@@ -539,6 +538,7 @@ impl Prepared {
             rank.current = None;
         }
         self.in_flight = 0;
+        self.not_launched = None;
     }
 }
 

@@ -43,7 +43,7 @@ impl Drop for Among<'_> {
         let Some(before) = self.before.take() else { return };
         let group = std::mem::replace(&mut self.cluster.group, before);
         // It may have been freed meanwhile.
-        if let Some(held) = self.cluster.registry.held.iter_mut().find(|held| held.key == self.key) {
+        if let Some(held) = self.cluster.registry.find_mut(self.key) {
             held.group = Some(group);
         }
     }
@@ -85,7 +85,7 @@ impl Cluster {
         let outcome = self.enrol(peers, &all).and_then(|nonces| self.found(&nonces, deadline));
         let group = std::mem::replace(&mut self.group, before);
         let communicator = outcome?;
-        if let Some(held) = self.registry.held.iter_mut().find(|held| held.key == communicator.key) {
+        if let Some(held) = self.registry.find_mut(communicator.key) {
             held.group = Some(group);
         }
         Ok(communicator)
@@ -95,7 +95,7 @@ impl Cluster {
     fn found(&mut self, nonces: &[[u8; NONCE_BYTES]], deadline: Deadline) -> Result<Communicator> {
         let nodes = self.nodes();
         let communicator = self.allocate_one(nodes.as_slice().into(), Owner::Handle, deadline)?;
-        if let Some(held) = self.registry.held.iter_mut().find(|held| held.key == communicator.key) {
+        if let Some(held) = self.registry.find_mut(communicator.key) {
             held.is_registered = true;
         }
         let ranks: Vec<u32> = (0..nodes.len() as u32).collect();
@@ -125,7 +125,7 @@ impl Cluster {
     /// [`Error::Stale`] if `communicator` was freed; [`Error::BadArgument`] if it was not registered.
     pub fn among(&mut self, communicator: &Communicator) -> Result<Among<'_>> {
         self.registry.opened(communicator)?;
-        let held = self.registry.held.iter_mut().find(|held| held.key == communicator.key);
+        let held = self.registry.find_mut(communicator.key);
         let group = held
             .and_then(|held| held.group.take())
             .ok_or_else(|| Error::argument("communicator", communicator.id, "one that its ranks have registered"))?;

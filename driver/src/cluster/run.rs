@@ -9,9 +9,9 @@ use cmdseq::{Completion, Status};
 
 use crate::card::Card;
 use crate::cluster::agreement::digest;
-use crate::cluster::blame::{Late, Unfinished};
-use crate::cluster::ending::Ending;
-use crate::cluster::ranks::{self, Ended, RankRun};
+use crate::cluster::blame::Unfinished;
+use crate::cluster::ending::{self, Ending};
+use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::windows::Through;
 use crate::cluster::{Cluster, check_count};
 use crate::deadline::Deadline;
@@ -119,18 +119,10 @@ impl Cluster {
 
     /// Runs programs on the cards held here, of a group of these nodes. What is in flight at the end is abandoned.
     pub(crate) fn run_programs(&mut self, group: &[u32], runs: &mut [ProgramRun<'_>], deadline: Deadline) -> Ending {
-        let mut late = None;
         let filled = runs.iter_mut().try_for_each(|run| run.fill(&mut self.cards[run.card]).map(drop));
         let ran = filled.and_then(|()| ranks::run(&mut self.cards, runs, &mut (), &mut *self.group.peers, deadline));
-        let ended = match ran {
-            Ok(Ended::Done) => Ok(()),
-            Ok(Ended::Late) => {
-                let unfinished: Vec<_> = runs.iter().filter_map(ProgramRun::unfinished).collect();
-                late = Some(Late::observe(&self.cards, &unfinished, deadline.waited()));
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
+        let unfinished = runs.iter().filter_map(ProgramRun::unfinished);
+        let (ended, late) = ending::of_run(&self.cards, ran, unfinished, deadline);
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         let failed = ranks::first_failure(runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
         Ending { failed, ended, late, is_done: runs.iter().all(ProgramRun::is_done) }

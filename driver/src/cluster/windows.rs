@@ -53,6 +53,7 @@ impl Through {
 impl Cluster {
     /// Makes the keys of the windows that are opened from now on predictable: the same for the same seed. For tests only: a
     /// neighbour that knows a key reaches the window.
+    #[doc(hidden)]
     pub fn seed_window_keys(&mut self, seed: u64) {
         self.keys = Keys::Seeded(seed);
     }
@@ -219,7 +220,7 @@ impl Cluster {
     fn close_those(&mut self, which: impl Fn(&OpenWindow) -> bool, deadline: Deadline) -> Result<()> {
         let mut outcome = Ok(());
         let mut tokens = Vec::new();
-        for (index, card) in self.all_mut().iter_mut().enumerate() {
+        for (index, card) in self.cards.iter_mut().enumerate() {
             let closing: Vec<Window> = card.windows.iter().filter(|one| which(one)).map(|one| one.window).collect();
             // A card that does not run needs a reset, which closes all.
             if closing.is_empty() || card.queue().state() != State::Running {

@@ -90,6 +90,10 @@ impl Registry {
         self.held.iter().find(|held| held.key == key)
     }
 
+    pub(crate) fn find_mut(&mut self, key: u64) -> Option<&mut Held> {
+        self.held.iter_mut().find(|held| held.key == key)
+    }
+
     /// The handle's communicator, unless it was freed.
     pub(crate) fn opened(&self, handle: &Communicator) -> Result<&Held> {
         let held = self.find(handle.key).filter(|held| held.owner == Owner::Handle);

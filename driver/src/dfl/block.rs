@@ -22,8 +22,6 @@ pub(super) struct Block {
     window: Window,
     function: Function,
     name: Arc<str>,
-    /// Offset of the first register in the BAR.
-    start: u64,
     /// What is restored if a register reads all-ones.
     preserved: Option<Preserved>,
 }
@@ -35,7 +33,7 @@ impl Block {
         let Range { start, end } = feature.registers.clone()?;
         let window = window.slice(start, end - start).ok().filter(|window| window.len() >= u64::from(bytes))?;
         let name = function.identity().name.as_str().into();
-        Some(Block { window, function: function.clone(), name, start, preserved: None })
+        Some(Block { window, function: function.clone(), name, preserved: None })
     }
 
     /// Returns the same block, which restores configuration space if a register reads all-ones, and then reads it again.
@@ -63,7 +61,7 @@ impl Block {
         }
         if value == u64::MAX {
             self.function.check_alive(u32::MAX).map_err(|error| self.bus(error))?;
-            let register = self.start + u64::from(register);
+            let register = self.window.offset() + u64::from(register);
             return Err(CardError::AllOnes { name: self.name.to_string(), register }.into());
         }
         Ok(value)
@@ -76,6 +74,15 @@ impl Block {
     /// Writes the lower half of a register.
     pub(super) fn write_low(&self, register: u32, value: u32) -> Result<()> {
         Ok(self.window.write_u32(register.into(), value).map_err(|error| self.bus(error))?)
+    }
+
+    /// Calls `act` while the register `mask` is all-ones.
+    pub(super) fn masked(&self, mask: u32, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = self.read(mask)?;
+        self.write(mask, u64::MAX)?;
+        let outcome = act();
+        self.write(mask, before)?;
+        outcome
     }
 
     /// Polls a register, with pauses, until it is as the card is to make it.

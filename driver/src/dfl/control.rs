@@ -12,7 +12,7 @@ use crate::dfl::board::BoardController;
 use crate::dfl::engine::Engine;
 use crate::dfl::error::{Error, Result};
 use crate::dfl::identity::Identity;
-use crate::dfl::port::Port;
+use crate::dfl::port::{Port, clear_noted};
 use crate::dfl::reported::Reported;
 use crate::error::Error as CardError;
 use crate::feature_list::{self, Feature, Unit, Walk, places};
@@ -22,8 +22,6 @@ use crate::sequencer::preserved::Preserved;
 
 /// Default time limit for each answer of the reconfiguration engine, as in Linux.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// All bits of a mask of errors.
-const ALL: u64 = u64::MAX;
 
 /// A control function, held by this process.
 ///
@@ -38,6 +36,7 @@ pub struct Control {
     engine: Option<Engine>,
     port: Option<Port>,
     port_errors: Option<Block>,
+    has_begun: bool,
     timeout: Duration,
     function: Function,
     /// Dropped last: until then the function takes no other driver.
@@ -128,6 +127,7 @@ impl Control {
             port: block(behind, None, port::STATUS).map(Port),
             port_errors: block(behind, Some(port::errors::ID), port::errors::FIRST),
             features: listed.into_iter().map(|(feature, bar, _)| (bar, feature)).collect(),
+            has_begun: false,
             timeout: TIMEOUT,
             function,
             _claim: claim,
@@ -228,11 +228,8 @@ impl Control {
         if let Some(errors) = &self.errors {
             errors.write(INJECT, 0)?;
             for (mask, error) in [(MASK, ERROR), (PCIE0_MASK, PCIE0_ERROR), (PCIE1_MASK, PCIE1_ERROR)] {
-                // Masked meanwhile: an error that comes between the two accesses is reported when the mask goes.
-                let before = errors.read(mask)?;
-                errors.write(mask, ALL)?;
-                errors.write(error, errors.read(error)?)?;
-                errors.write(mask, before)?;
+                // An error that comes between the two accesses is reported when the mask goes.
+                errors.masked(mask, || errors.write(error, errors.read(error)?))?;
             }
         }
         if let Some(pcie) = &self.pcie {
@@ -248,13 +245,11 @@ impl Control {
         port.check_power()?;
         let was_held = port.is_held()?;
         port.hold()?;
-        // Masked meanwhile, as Linux does. With an OFS shell the mask is a scratchpad.
-        let before = errors.read(port::errors::SCRATCHPAD)?;
-        errors.write(port::errors::SCRATCHPAD, ALL)?;
-        errors.write(port::errors::ERROR, bits)?;
-        errors.write(port::errors::FIRST, first)?;
-        errors.write(port::errors::SCRATCHPAD, before)?;
-        if was_held { Ok(()) } else { port.release() }
+        let cleared = clear_noted(errors, bits, first);
+        if !was_held {
+            port.release()?;
+        }
+        cleared
     }
 
     /// Loads an accelerator: raw bytes of an image for partial reconfiguration. The accelerator is held in reset meanwhile, and
@@ -263,18 +258,30 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::Refused`] for an empty image; [`Error::Failed`]; [`Error::Interrupted`]; [`Error::TimedOut`]. After an error no
-    /// accelerator is loaded, and the port holds the empty region in reset; the engine was reset, and takes the next image.
+    /// accelerator is loaded, and the port holds the empty region in reset, if the load had [begun](Self::has_begun); otherwise the
+    /// accelerator is as it was. The engine takes the next image.
     pub fn load(&mut self, image: &[u8], on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        self.has_begun = false;
         let (port, engine) = (self.port()?, self.engine()?);
         if image.is_empty() {
             return Err(Error::Refused { name: self.name(), what: "the image is empty".to_owned() });
         }
         let preserved = Preserved::save(&self.function)?;
         let port = Port(port.0.preserving(&preserved));
-        let loaded = reconfigure(&port, &Engine(engine.0.preserving(&preserved)), image, self.timeout, on_progress);
+        let engine = Engine(engine.0.preserving(&preserved));
+        let limit = self.timeout;
+        let loaded = prepare(&port, &engine, limit).and_then(|()| {
+            self.has_begun = true;
+            reconfigure(&port, &engine, image, limit, on_progress)
+        });
         // Also what no read has told.
         preserved.restore()?;
         loaded
+    }
+
+    /// Returns whether the last load has begun to write its image. If not, the card holds the accelerator that it held.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     fn name(&self) -> String {
@@ -292,7 +299,20 @@ impl Control {
     }
 }
 
-/// Loads an image. The accelerator is held in reset meanwhile, and released once the new one is configured.
+/// Holds the accelerator in reset, and resets the engine. If that fails, releases the accelerator, unless it was held before.
+fn prepare(port: &Port, engine: &Engine, limit: Duration) -> Result<()> {
+    let was_held = port.is_held()?;
+    let prepared = port.hold().and_then(|()| engine.reset(limit));
+    if prepared.is_err()
+        && !was_held
+        && let Err(also) = port.release()
+    {
+        log::warn!("{}: after a failed reconfiguration: {also}", engine.0.name());
+    }
+    prepared
+}
+
+/// Loads an image into an engine that was reset, while the accelerator is held in reset, and releases the accelerator.
 fn reconfigure(
     port: &Port,
     engine: &Engine,
@@ -300,8 +320,6 @@ fn reconfigure(
     limit: Duration,
     on_progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<()> {
-    port.hold()?;
-    engine.reset(limit)?;
     if let Err(error) = engine.push(image, limit, on_progress) {
         if let Err(also) = engine.reset(limit) {
             log::warn!("{}: after a failed reconfiguration: {also}", engine.0.name());

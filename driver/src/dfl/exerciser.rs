@@ -14,6 +14,8 @@ use crate::sequencer::block::bus_error;
 
 /// Default time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for requests of a run that was stopped to be answered.
+const STOP: Duration = Duration::from_secs(1);
 /// Between two looks at a status that is not there.
 const POLL: Duration = Duration::from_micros(20);
 /// Bytes of a line.
@@ -170,8 +172,7 @@ impl Exerciser {
             }
             let control = self.registers.read(registers::CONTROL)?;
             if is_last || control & started != started {
-                // Stops what is left of it, so that it writes nothing later.
-                self.registers.write(registers::CONTROL, 0)?;
+                self.stop()?;
                 let was_reset = if control & started == started { "" } else { ": it was reset meanwhile" };
                 let last_seen = format!("CONTROL {control:#x}{was_reset}");
                 let name = self.registers.name();
@@ -179,6 +180,13 @@ impl Exerciser {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Stops what is left of a run, and waits until no request is unanswered: the buffers may be freed next.
+    fn stop(&self) -> Result<()> {
+        self.registers.write(registers::CONTROL, 0)?;
+        let is_idle = |requests| requests & u64::from(u32::MAX) == 0;
+        self.registers.poll((registers::STATUS_1, "STATUS_1"), "end its requests", STOP, is_idle).map(drop)
     }
 
     fn exercised(&self, errors: u64) -> Result<Exercised> {

@@ -46,4 +46,5 @@ pub use error::{Error, Result};
 pub(crate) use exerciser::{Described, describe as describe_exerciser};
 pub use exerciser::{Exercise, Exercised, Exerciser};
 pub use identity::Identity;
+pub(crate) use port::{OwnPort, released};
 pub use reported::Reported;

@@ -25,6 +25,6 @@ mod walk;
 
 pub use error::Error;
 pub(crate) use find::{find_block, find_feature, register_bar};
+pub(crate) use places::{AcceleratorPort, accelerator, accelerator_ports, places_with_accelerators};
 pub use places::{Place, places};
-pub(crate) use places::{accelerator, places_with_accelerators};
 pub use walk::{Feature, Unit, Walk};

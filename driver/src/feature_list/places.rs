@@ -1,12 +1,12 @@
 //! Where the lists of a function begin.
 
-use fpga_hal::{BarIndex, Function, config};
+use fpga_hal::{BarIndex, Function, Window, config};
 use fpga_regs::dfl::{fme, port};
 use fpga_regs::feature_list::{TYPE_AFU, TYPE_FIU, VSEC_COUNT, VSEC_ID, VSEC_PLACES, VSEC_VENDOR};
 
 use crate::board::{self, BlockKind, BoardFunction};
 use crate::feature_list::error::Error;
-use crate::feature_list::walk::{Walk, read_u64};
+use crate::feature_list::walk::{Feature, Walk, read_u64};
 
 /// Where a list begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,30 +35,82 @@ pub(crate) fn places_on(function: &Function, board: &BoardFunction) -> Result<Ve
     }
 }
 
+/// A list that may lead to an accelerator's registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached {
+    /// Where it begins.
+    pub(crate) place: Place,
+    /// Whether the port that leads to it holds the accelerator in reset. Then it answers no access, and the port notes an error.
+    is_held: bool,
+}
+
+impl Reached {
+    /// Returns the BAR from the list's first header on, to read it.
+    ///
+    /// # Errors
+    /// [`Error::List`] if the port holds the accelerator in reset; the bus's.
+    pub(crate) fn list(&self, function: &Function) -> Result<Window, Error> {
+        if self.is_held {
+            return Err(Error::List("its port holds the accelerator in reset".to_owned()));
+        }
+        let window = function.window(self.place.bar)?;
+        Ok(window.slice(self.place.offset, window.len() - self.place.offset)?)
+    }
+}
+
+/// A port, and the accelerator behind it that the function with the port reaches itself.
+#[derive(Debug)]
+pub(crate) struct AcceleratorPort {
+    /// The BAR with the port.
+    pub(crate) window: Window,
+    /// The port.
+    pub(crate) feature: Feature,
+    /// Where the accelerator's list begins.
+    accelerator: Place,
+}
+
 /// Returns where the lists of `function` begin that may lead to an accelerator's registers: those of [`places`], and where its ports
-/// say that the accelerators behind them are. Those read all-ones while a port holds its accelerator in reset.
+/// say that the accelerators behind them are.
 ///
 /// # Errors
 /// As [`places`].
-pub(crate) fn places_with_accelerators(function: &Function, board: &BoardFunction) -> Result<Vec<Place>, Error> {
-    let mut places = places_on(function, board)?;
-    for index in 0..places.len() {
-        let Place { bar, offset } = places[index];
+pub(crate) fn places_with_accelerators(function: &Function, board: &BoardFunction) -> Result<Vec<Reached>, Error> {
+    let places = places_on(function, board)?;
+    let mut reached: Vec<_> = places.iter().map(|place| Reached { place: *place, is_held: false }).collect();
+    for port in ports_in(function, &places)? {
+        let control = read_u64(&port.window, port.feature.offset + u64::from(port::CONTROL))?;
+        reached.push(Reached { place: port.accelerator, is_held: control & port::SOFT_RESET != 0 });
+    }
+    Ok(reached)
+}
+
+/// Returns the ports of a function behind which it reaches accelerators itself.
+///
+/// # Errors
+/// As [`places`].
+pub(crate) fn accelerator_ports(function: &Function, board: &BoardFunction) -> Result<Vec<AcceleratorPort>, Error> {
+    ports_in(function, &places_on(function, board)?)
+}
+
+fn ports_in(function: &Function, places: &[Place]) -> Result<Vec<AcceleratorPort>, Error> {
+    let mut ports = Vec::new();
+    for Place { bar, offset } in places.iter().copied() {
         let window = function.window(bar)?;
         for feature in Walk::new(&window, offset) {
             // What is wrong with a list tells who looks for something in it.
             let Ok(feature) = feature else { break };
             let is_port = (feature.kind, feature.id) == (TYPE_FIU, port::ID);
-            if !is_port || feature.offset + u64::from(port::NEXT_AFU) + 8 > window.len() {
+            if !is_port || feature.offset + u64::from(port::STATUS) + 8 > window.len() {
                 continue;
             }
             let next = read_u64(&window, feature.offset + u64::from(port::NEXT_AFU))? & fme::port_offset(u64::MAX);
             if next != 0 {
-                places.push(place(function, bar.index() as u32, feature.offset + next, "an accelerator")?);
+                let accelerator = place(function, bar.index() as u32, feature.offset + next, "an accelerator")?;
+                ports.push(AcceleratorPort { window: window.clone(), feature, accelerator });
             }
         }
     }
-    Ok(places)
+    Ok(ports)
 }
 
 /// Returns the GUID of the first accelerator that a function reaches behind its ports. `None`: it reaches none, or the port holds it in
@@ -68,8 +120,13 @@ pub(crate) fn places_with_accelerators(function: &Function, board: &BoardFunctio
 /// As [`places`].
 pub(crate) fn accelerator(function: &Function) -> Result<Option<u128>, Error> {
     let board = board::of(function).map_err(|wrong| Error::List(wrong.why))?;
-    for Place { bar, offset } in places_with_accelerators(function, board)? {
-        match Walk::new(&function.window(bar)?, offset).next() {
+    for reached in places_with_accelerators(function, board)? {
+        let list = match reached.list(function) {
+            Ok(list) => list,
+            Err(Error::List(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        match Walk::new(&list, 0).next() {
             Some(Ok(feature)) if feature.kind == TYPE_AFU => return Ok(feature.guid),
             Some(Err(Error::Bus(error))) => return Err(error.into()),
             _ => {}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fpga_hal::{Claim, DmaBuffer, Function, Interrupt, InterruptKind, Window};
 use fpga_regs::msgdma::{ADDRESS_BITS, ALIGN};
 
+use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::msgdma::direction::Direction;
 use crate::msgdma::dispatcher::{DESCRIPTORS_MAX, Dispatcher};
@@ -24,16 +25,6 @@ const HALF: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// Addresses are below this.
 const LIMIT: u64 = 1 << ADDRESS_BITS;
-
-/// How the driver learns that a transfer is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Completion {
-    /// It polls a word in host memory: least latency, one busy core.
-    #[default]
-    Poll,
-    /// It sleeps until the engine's MSI-X.
-    Interrupt,
-}
 
 /// A range of host memory and of card memory, of which one is copied to the other: in lines of 64 bytes.
 #[derive(Debug, Clone)]
@@ -67,8 +58,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Takes the engine of `function` into use. It is found by its GUID in the feature lists. The port must have released the
-    /// accelerator from reset.
+    /// Takes the engine of `function` into use. It is found by its GUID in the feature lists. If the function has a port that
+    /// holds the accelerator in reset, releases it.
     ///
     /// # Errors
     /// [`Error::NoEngine`]; [`Error::BadRegister`]; [`Error::Refused`] for interrupts of an engine whose header names no vector;

@@ -76,6 +76,12 @@ pub enum Error {
     Card(#[from] crate::error::Error),
 }
 
+impl From<crate::dfl::Error> for Error {
+    fn from(error: crate::dfl::Error) -> Self {
+        Error::Card(error.into())
+    }
+}
+
 impl From<Error> for crate::error::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -7,7 +7,8 @@ use fpga_regs::msgdma::{
     TO_STREAM_GUID,
 };
 
-use crate::board;
+use crate::board::{self, BoardFunction};
+use crate::dfl::{OwnPort, released};
 use crate::feature_list::{self, Feature, Place, Walk};
 use crate::msgdma::error::{Error, Result};
 use crate::sequencer::block::bus_error;
@@ -26,23 +27,29 @@ pub(super) struct Found {
     pub(super) vector: Option<u16>,
 }
 
-/// Looks for the block in all feature lists of a function.
+/// Looks for the block in all feature lists of a function. If the function has a port that holds the accelerator in reset, releases it.
 ///
 /// # Errors
 /// [`Error::NoEngine`]; [`Error::BadRegister`]; the bus's.
 pub(super) fn in_lists(function: &Function) -> Result<Found> {
     let name = &function.identity().name;
     let none = |looked: String| Error::NoEngine { name: name.clone(), looked };
+    let board = board::of(function).map_err(|wrong| none(wrong.why))?;
+    let port = OwnPort::find(function, board)?;
+    released(port.as_ref(), || look_in_lists(function, board))
+}
+
+fn look_in_lists(function: &Function, board: &BoardFunction) -> Result<Found> {
+    let name = &function.identity().name;
+    let none = |looked: String| Error::NoEngine { name: name.clone(), looked };
     let refused = |error| match error {
         feature_list::Error::List(looked) => none(looked),
         feature_list::Error::Bus(error) => bus_error(name, error).into(),
     };
-    let board = board::of(function).map_err(|wrong| none(wrong.why))?;
     let mut looked = Vec::new();
-    for Place { bar, offset } in feature_list::places_with_accelerators(function, board).map_err(refused)? {
-        let window = function.window(bar).map_err(|error| bus_error(name, error))?;
-        let list = window.slice(offset, window.len() - offset).map_err(|error| bus_error(name, error))?;
-        match in_list(name, &list) {
+    for reached in feature_list::places_with_accelerators(function, board).map_err(refused)? {
+        let Place { bar, offset } = reached.place;
+        match reached.list(function).map_err(refused).and_then(|list| in_list(name, &list)) {
             Ok(found) => return Ok(found),
             Err(Error::NoEngine { looked: why, .. }) => looked.push(format!("{bar} + {offset:#x}: {why}")),
             Err(error) => return Err(error),

@@ -9,7 +9,6 @@
 //! # use fpga_mock::{Fabric, Profile, Shell, dfl::D5005};
 //! # let fabric = Fabric::new(Profile { shell: Shell::S10Pac, ..Profile::optweb(2) })?;
 //! # let card = D5005::new(&fabric, 0);
-//! # card.release();
 //! # let function = in_process::attach(card.accelerator(), &Domain::in_process(), "card 0")?;
 //!
 //! let mut engine = Engine::open(function, Completion::Poll)?;
@@ -38,6 +37,7 @@ mod list;
 mod registers;
 mod span;
 
+pub use crate::completion::Completion;
 pub use direction::Direction;
-pub use engine::{Completion, Engine, Piece};
+pub use engine::{Engine, Piece};
 pub use error::{Error, Result};

@@ -41,7 +41,7 @@ impl Registers {
         let value = self.window.read_u32(at).map_err(|error| self.bus(error))?;
         if value == ALL_ONES {
             self.function.check_alive(value).map_err(|error| self.bus(error))?;
-            return Err(CardError::AllOnes { name: self.name.to_string(), register: at });
+            return Err(CardError::AllOnes { name: self.name.to_string(), register: self.window.offset() + at });
         }
         Ok(value)
     }

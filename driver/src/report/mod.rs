@@ -7,6 +7,7 @@ pub(crate) mod times;
 use std::sync::Arc;
 
 use cmdseq::Completion;
+use cmdseq::completion::microseconds;
 use fpga_hal::DmaBuffer;
 
 use crate::report::repetitions::{Release, Repetitions};
@@ -108,7 +109,7 @@ impl Report {
 
     /// `cycles` of the cards' clock in microseconds.
     pub fn microseconds(&self, cycles: u64) -> f64 {
-        cycles as f64 * 1e3 / f64::from(self.clock_khz)
+        microseconds(cycles, self.clock_khz)
     }
 }
 

@@ -2,8 +2,6 @@
 
 use cmdseq::Completion;
 
-use crate::sequencer::state::CYCLES_MASK;
-
 /// Times of a program on one card, or the largest of each over all cards, in cycles from the issue of its first
 /// instruction on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -66,5 +64,5 @@ impl Times {
 
 /// Cycles from the counter value `start` to `cycles` after `issued`, over any wrap of the 48-bit counter.
 pub(crate) fn since(start: u64, issued: u64, cycles: u64) -> u64 {
-    issued.wrapping_add(cycles).wrapping_sub(start) & CYCLES_MASK
+    issued.wrapping_add(cycles).wrapping_sub(start) & Completion::CYCLES_MASK
 }

@@ -82,7 +82,7 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Mapping`], [`Error::Cores`] and [`Error::Tables`] for a transform that the cards cannot hold, before anything is
-    /// written; the first has the sides that they hold. [`Error::Stalled`] if the cards have not ended within the time limit; those
+    /// written; the first has the sides that they hold. [`BadArgument`](crate::Error::BadArgument) for a cluster of other cards. [`Error::Stalled`] if the cards have not ended within the time limit; those
     /// of [`load`](Network::load); the cards', such as [`Timeout`](crate::Error::Timeout) of one that does not copy its points
     /// within the time limit.
     pub fn transform(&mut self, cluster: &mut Cluster, transform: &Transform, input: &[u8]) -> Result<Transformed> {
@@ -91,6 +91,11 @@ impl Network {
         let expected = (side as usize).pow(3) * POINT_BYTES;
         if input.len() != expected {
             return Err(crate::error::Error::argument("bytes of an array", input.len(), expected.to_string()).into());
+        }
+        let (cards, nodes) = (cluster.cards(), self.torus().nodes());
+        if cards.len() != nodes as usize || cards.iter().any(|card| card.node() >= nodes) {
+            let expected = format!("{nodes}, those of the network");
+            return Err(crate::error::Error::argument("number of cards", cards.len(), expected).into());
         }
         let units = cluster.cards().iter().map(Unit::open).collect::<Result<Vec<_>>>()?;
         for unit in &units {

@@ -83,11 +83,14 @@ fn look_on(function: &Function, board: &BoardFunction) -> Result<Found> {
         feature_list::Error::Bus(error) => bus_error(name, error),
     };
     let mut looked = Vec::new();
-    for Place { bar, offset: start } in feature_list::places_with_accelerators(function, board).map_err(refused)? {
-        let window = function.window(bar).map_err(|error| bus_error(name, error))?;
-        let list = window.slice(start, window.len() - start).map_err(|error| bus_error(name, error))?;
-        match feature_list::find_block(&list, SEQUENCER_GUID, registers::BLOCK_BYTES) {
-            Ok(offset) => return Ok(Found { bar, list, offset, start }),
+    for reached in feature_list::places_with_accelerators(function, board).map_err(refused)? {
+        let Place { bar, offset: start } = reached.place;
+        let found = reached.list(function).and_then(|list| {
+            let offset = feature_list::find_block(&list, SEQUENCER_GUID, registers::BLOCK_BYTES)?;
+            Ok(Found { bar, list, offset, start })
+        });
+        match found {
+            Ok(found) => return Ok(found),
             Err(feature_list::Error::List(why)) => looked.push((bar, start, why)),
             Err(error) => return Err(refused(error)),
         }

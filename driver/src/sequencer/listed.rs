@@ -92,7 +92,10 @@ impl ListedBlock {
     pub(crate) fn read_present(&self, register: u32) -> Result<u32> {
         match self.read(register)? {
             ALL_ONES if self.function.is_removed() => Err(Error::removed(&self.function)),
-            ALL_ONES => Err(Error::AllOnes { name: self.name.to_string(), register: register.into() }),
+            ALL_ONES => {
+                let register = self.window.offset() + u64::from(register);
+                Err(Error::AllOnes { name: self.name.to_string(), register })
+            }
             value => Ok(value),
         }
     }

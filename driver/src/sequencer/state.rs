@@ -10,9 +10,6 @@ use crate::error::Result;
 use crate::sequencer::block::{ALL_ONES, Block};
 use crate::sequencer::health::Health;
 
-/// The part of the counter that completions carry: 48 bits.
-pub(crate) const CYCLES_MASK: u64 = (1 << 48) - 1;
-
 /// The instruction a sequencer is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {

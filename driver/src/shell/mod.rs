@@ -29,7 +29,7 @@ pub(crate) use crate::shell::data_engine::DataEngine;
 use crate::shell::ring_memory::RingMemory;
 use crate::transport::any::AnyTransport;
 use crate::transport::bypass_ring::BypassRing;
-use crate::transport::card_ring::{CardRing, RingWindow};
+use crate::transport::card_ring::{self, CardRing, RingWindow};
 use crate::transport::fetched_ring::FetchedRing;
 use crate::transport::host_ring::HostRing;
 use crate::transport::scratchpad::Scratchpad;
@@ -160,12 +160,7 @@ impl Shell {
                 let used = ring.bytes();
                 let rest = rings.window.bytes.checked_sub(used).filter(|rest| *rest >= instruction::BYTES as u64);
                 let Some(rest) = rest else {
-                    return Err(Error::BadCapability {
-                        name: block.name().to_owned(),
-                        register: "BYTES of the ring memory",
-                        value: rings.window.bytes as u32,
-                        expected: "room for rings, and for an instruction beside them",
-                    });
+                    return Err(card_ring::no_room(block, rings.window));
                 };
                 let window = function.window(rings.window.bar).map_err(|error| block.bus(error))?;
                 let window = window.slice(rings.window.offset + used, rest).map_err(|error| block.bus(error))?;

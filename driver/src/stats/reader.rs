@@ -116,7 +116,7 @@ pub fn read_stats(path: &Path) -> Result<CardStats, StatsError> {
         _ => StatsError::Io { path: path.into(), source },
     })?;
     let invalid = |what: String| StatsError::Invalid { path: path.into(), what };
-    let word = |index: usize| words.get(index).copied().unwrap_or_default();
+    let word = |index: usize| words[index];
     let (low, high) = (|index| word(index) as u32, |index| (word(index) >> 32) as u32);
     if word(0) != MAGIC {
         return Err(invalid(format!("its first word is {:#018x}", word(0))));

@@ -35,6 +35,16 @@ pub(crate) struct RingWindow {
     pub(crate) address: u64,
 }
 
+/// Returns the error of a place that is too small.
+pub(crate) fn no_room(block: &Block, place: RingWindow) -> Error {
+    Error::BadCapability {
+        name: block.name().to_owned(),
+        register: "BYTES of the ring memory",
+        value: place.bytes as u32,
+        expected: "room for rings, and for an instruction beside them",
+    }
+}
+
 /// A submission ring and, after it, a completion ring on the card.
 pub(crate) struct CardRing {
     registers: QueueRegisters,
@@ -56,6 +66,9 @@ impl CardRing {
         let window = function.window(place.bar).and_then(|bar| bar.slice(place.offset, place.bytes)).map_err(bus)?;
         while depth > DEPTH_MIN && u64::from(depth) * ENTRY_BYTES > place.bytes {
             depth /= 2;
+        }
+        if u64::from(depth) * ENTRY_BYTES > place.bytes {
+            return Err(no_room(block, place));
         }
         let window = window.slice(0, u64::from(depth) * ENTRY_BYTES).map_err(bus)?;
         let completions = u64::from(depth) * instruction::BYTES as u64;

@@ -3,8 +3,6 @@
 //! The host looks at what was copied whole, so no completion is seen torn: the sequencer writes one in one beat, and the channel
 //! writes its word behind the data.
 
-use std::sync::Arc;
-
 use cmdseq::completion;
 use fpga_hal::{Domain, Ring};
 
@@ -28,8 +26,9 @@ pub(crate) struct FetchedRing {
 
 impl FetchedRing {
     /// Allocates the copy of the ring of `depth` entries at `address` of the engine's bus.
-    pub(crate) fn new(block: &Block, domain: &Domain, reader: Reader, address: u64, depth: u32) -> Result<Self> {
+    pub(crate) fn new(block: &Block, domain: &Domain, mut reader: Reader, address: u64, depth: u32) -> Result<Self> {
         let copy = host_ring::ring(domain, depth).map_err(|error| block.bus(error))?;
+        reader.keep(copy.buffer());
         Ok(FetchedRing { block: block.clone(), reader, copy, address })
     }
 
@@ -75,14 +74,5 @@ impl FetchedRing {
     /// Keeps the memory that the channel may still use until the process ends.
     pub(crate) fn leak(&self) {
         self.reader.leak();
-        std::mem::forget(Arc::clone(self.copy.buffer()));
-    }
-}
-
-impl Drop for FetchedRing {
-    fn drop(&mut self) {
-        if !self.reader.close() {
-            self.leak();
-        }
     }
 }

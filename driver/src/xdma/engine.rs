@@ -6,6 +6,7 @@ use std::time::Duration;
 use fpga_hal::{Claim, DmaBuffer, Function, Interrupt, InterruptKind};
 use fpga_regs::xdma::{Block, CHANNELS_MAX, Status, USER_INTERRUPTS, channel, interrupts};
 
+use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
 use crate::sequencer::bypass::BypassChannels;
@@ -27,16 +28,6 @@ const PAGE: usize = 4096;
 const CUT: u64 = 4096;
 /// Bits of a vector number, and from one vector to the next in a register.
 const VECTOR_BITS: u32 = 8;
-
-/// How the driver learns that a channel is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Completion {
-    /// It polls a word in host memory: least latency, one busy core.
-    #[default]
-    Poll,
-    /// It sleeps until the channel's MSI-X.
-    Interrupt,
-}
 
 /// A range of host memory and of card memory, of which one is copied to the other.
 #[derive(Debug, Clone)]
@@ -236,16 +227,13 @@ impl Engine {
     /// # Errors
     /// As [`transfer`](Engine::transfer).
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
-        let (deadline, staging) = (Deadline::after(self.timeout), self.staging()?);
-        let mut at = address;
+        let deadline = Deadline::after(self.timeout);
+        let staged = self.staged(Direction::H2c, address, data.len())?;
         // One half is filled while the other is on its way.
-        for (number, chunk) in data.chunks(HALF).enumerate() {
-            let offset = number % 2 * HALF;
-            staging.write(offset, chunk).map_err(|error| self.registers.bus(error))?;
+        for (piece, chunk) in staged.into_iter().zip(data.chunks(HALF)) {
+            piece.buffer.write(piece.offset, chunk).map_err(|error| self.registers.bus(error))?;
             self.finish(Direction::H2c, deadline)?;
-            let piece = Piece { buffer: Arc::clone(&staging), offset, address: at, bytes: chunk.len() };
             self.start(Direction::H2c, &[piece])?;
-            at = at.wrapping_add(chunk.len() as u64);
         }
         self.finish(Direction::H2c, deadline)
     }
@@ -255,25 +243,39 @@ impl Engine {
     /// # Errors
     /// As [`transfer`](Engine::transfer).
     pub fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
-        let (deadline, staging) = (Deadline::after(self.timeout), self.staging()?);
-        let mut at = address;
-        let mut arrived: Option<(usize, &mut [u8])> = None;
-        for (number, chunk) in data.chunks_mut(HALF).enumerate() {
-            let offset = number % 2 * HALF;
+        let deadline = Deadline::after(self.timeout);
+        let staged = self.staged(Direction::C2h, address, data.len())?;
+        let mut arrived: Option<(Piece, &mut [u8])> = None;
+        for (piece, chunk) in staged.into_iter().zip(data.chunks_mut(HALF)) {
             self.finish(Direction::C2h, deadline)?;
-            let piece = Piece { buffer: Arc::clone(&staging), offset, address: at, bytes: chunk.len() };
-            self.start(Direction::C2h, &[piece])?;
-            at = at.wrapping_add(chunk.len() as u64);
+            self.start(Direction::C2h, std::slice::from_ref(&piece))?;
             // One half is emptied while the other is on its way.
-            if let Some((offset, chunk)) = arrived.replace((offset, chunk)) {
-                staging.read(offset, chunk).map_err(|error| self.registers.bus(error))?;
+            if let Some((piece, chunk)) = arrived.replace((piece, chunk)) {
+                piece.buffer.read(piece.offset, chunk).map_err(|error| self.registers.bus(error))?;
             }
         }
         self.finish(Direction::C2h, deadline)?;
         match arrived {
-            Some((offset, chunk)) => Ok(staging.read(offset, chunk).map_err(|error| self.registers.bus(error))?),
+            Some((Piece { buffer, offset, .. }, chunk)) => {
+                Ok(buffer.read(offset, chunk).map_err(|error| self.registers.bus(error))?)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Divides a range of card memory among the halves of the staging buffer, in turn, and checks all pieces.
+    fn staged(&mut self, direction: Direction, address: u64, bytes: usize) -> Result<Vec<Piece>> {
+        let staging = self.staging()?;
+        let piece = |begin: usize| {
+            let address = address.checked_add(begin as u64).ok_or_else(|| {
+                let what = format!("{bytes} bytes at card address {address:#x}: the engine has 64 address bits");
+                Error::Refused { name: self.registers.name().to_owned(), what }
+            })?;
+            let (offset, bytes) = (begin % (2 * HALF), HALF.min(bytes - begin));
+            let piece = Piece { buffer: Arc::clone(&staging), offset, address, bytes };
+            self.checked(direction, &piece).map(|_| piece)
+        };
+        (0..bytes).step_by(HALF).map(piece).collect()
     }
 
     fn staging(&mut self) -> Result<Arc<DmaBuffer>> {
@@ -303,23 +305,35 @@ impl Engine {
     /// As [`transfer`](Engine::transfer): the first of both.
     pub fn transfer_both(&mut self, to_card: &[Piece], to_host: &[Piece]) -> Result<()> {
         let deadline = Deadline::after(self.timeout);
-        self.start(Direction::H2c, to_card)?;
-        let started = self.start(Direction::C2h, to_host);
+        let [up, down] = [self.divided(Direction::H2c, to_card)?, self.divided(Direction::C2h, to_host)?];
+        self.start_lists(Direction::H2c, to_card, up)?;
+        let started = self.start_lists(Direction::C2h, to_host, down);
         let ended = [self.finish(Direction::H2c, deadline), self.finish(Direction::C2h, deadline)];
         ended.into_iter().fold(started, |first, one| first.and(one))
     }
 
     fn start(&mut self, direction: Direction, pieces: &[Piece]) -> Result<()> {
+        let lists = self.divided(direction, pieces)?;
+        self.start_lists(direction, pieces, lists)
+    }
+
+    /// Checks pieces, and divides them among the channels, which must be free. Starts nothing.
+    fn divided(&self, direction: Direction, pieces: &[Piece]) -> Result<Vec<Vec<Move>>> {
         let moves = pieces.iter().map(|piece| self.checked(direction, piece)).collect::<Result<Vec<Move>>>()?;
-        let channels = &mut self.channels[direction as usize];
+        let channels = &self.channels[direction as usize];
         channels.iter().try_for_each(|channel| channel.check_free(&self.registers))?;
         let lists = list::divide(&moves, channels.len(), CUT);
         if let Some(long) = lists.iter().find(|list| list.len() > DESCRIPTORS_MAX) {
             let what = format!("a list of {} descriptors: at most {DESCRIPTORS_MAX} fit", long.len());
             return Err(Error::Refused { name: self.registers.name().to_owned(), what });
         }
+        Ok(lists)
+    }
+
+    /// Starts the lists that `pieces` were divided into, one on each channel.
+    fn start_lists(&mut self, direction: Direction, pieces: &[Piece], lists: Vec<Vec<Move>>) -> Result<()> {
         let is_interrupt = self.completion == Completion::Interrupt;
-        for (channel, list) in channels.iter_mut().zip(lists) {
+        for (channel, list) in self.channels[direction as usize].iter_mut().zip(lists) {
             let buffers = pieces.iter().map(|piece| Arc::clone(&piece.buffer)).collect();
             let domain = self.function.domain();
             if let Err(error) = channel.start(&self.registers, domain, list, buffers, is_interrupt) {
@@ -366,7 +380,7 @@ impl Engine {
                 rules.address_align, rules.length_align
             )));
         }
-        let limit = u64::MAX.checked_shr(64 - rules.address_bits).unwrap_or(0);
+        let limit = u64::MAX >> (64 - rules.address_bits);
         let ends = [host, *address].map(|begin| begin.checked_add(length - 1));
         if ends.into_iter().any(|end| end.is_none_or(|end| end > limit)) {
             return Err(refused(format!(

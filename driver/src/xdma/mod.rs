@@ -35,9 +35,10 @@ mod list;
 mod reader;
 mod registers;
 
+pub use crate::completion::Completion;
 pub(crate) use bypass::Bypass;
 pub use direction::Direction;
-pub use engine::{Completion, Engine, Piece};
+pub use engine::{Engine, Piece};
 pub(crate) use engine::{has_engine, noted_errors};
 pub use error::{ChannelName, Error, Result};
 pub(crate) use reader::Reader;

@@ -36,6 +36,8 @@ pub(crate) struct Reader {
     channel: Channel,
     /// The list, and the word for poll mode.
     page: Arc<DmaBuffer>,
+    /// What copies go to.
+    target: Option<Arc<DmaBuffer>>,
     /// Copies begun since the channel was started.
     begun: AtomicU32,
     /// Copies of which the end was seen.
@@ -46,9 +48,14 @@ impl Reader {
     pub(super) fn new(registers: &Registers, domain: &Domain, channel: Channel) -> Result<Self> {
         let page = domain.allocate(PAGE, PAGE).map_err(|error| registers.bus(error))?;
         let (begun, ended) = Default::default();
-        let reader = Reader { registers: registers.clone(), channel, page, begun, ended };
+        let reader = Reader { registers: registers.clone(), channel, page, target: None, begun, ended };
         reader.start()?;
         Ok(reader)
+    }
+
+    /// Keeps `target`, which copies go to, for as long as the channel may run.
+    pub(crate) fn keep(&mut self, target: &Arc<DmaBuffer>) {
+        self.target = Some(Arc::clone(target));
     }
 
     fn write(&self, block: Block, register: u32, value: u32) -> Result<()> {
@@ -77,8 +84,8 @@ impl Reader {
         self.write(Block::C2h, channel::CONTROL, RUN.bits())
     }
 
-    /// Begins to copy `bytes` bytes at `source`, on the engine's bus, to host memory at `target`, which must stay mapped until
-    /// [`is_done`](Reader::is_done), or until the function was reset. No copy may be on its way.
+    /// Begins to copy `bytes` bytes at `source`, on the engine's bus, to host memory at `target`, an address of the
+    /// buffer that the reader [keeps](Reader::keep). No copy may be on its way.
     pub(crate) fn begin(&self, source: u64, target: u64, bytes: u32) -> Result<()> {
         if self.begun.load(Ordering::Relaxed) == COPIES_MAX {
             self.stop()?;
@@ -174,7 +181,7 @@ impl Reader {
     }
 
     /// Stops the channel for good. Returns whether it has certainly stopped.
-    pub(crate) fn close(&self) -> bool {
+    fn close(&self) -> bool {
         match self.stop() {
             Ok(()) | Err(Error::Card(CardError::Removed { .. })) => true,
             Err(error) => {
@@ -186,6 +193,14 @@ impl Reader {
 
     /// Keeps the memory that the channel may still use until the process ends.
     pub(crate) fn leak(&self) {
-        std::mem::forget(Arc::clone(&self.page));
+        std::mem::forget((Arc::clone(&self.page), self.target.clone()));
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.close() {
+            self.leak();
+        }
     }
 }

@@ -49,7 +49,7 @@ fn rings_are_where_the_board_file_has_them_and_as_deep_as_there_is_room() {
 fn memory_without_room_for_two_entries_is_refused() {
     for bytes in [64, 128, 191] {
         let error = Card::open_on_board(Fake::new(64).function(), &board(0, bytes)).unwrap_err();
-        assert!(matches!(error, Error::Bus(fpga_hal::Error::OutOfBounds { .. })), "{error}");
+        assert!(matches!(error, Error::BadCapability { register: "BYTES of the ring memory", .. }), "{error}");
     }
 }
 

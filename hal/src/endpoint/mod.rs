@@ -13,7 +13,7 @@ pub use interposer::Interposer;
 
 use std::sync::Arc;
 
-use crate::{BarIndex, Iova, SharedMemory};
+use crate::{BarIndex, Iova, SharedMemory, config};
 
 /// BARs and DMA reach of an endpoint. They never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,4 +119,20 @@ pub trait Endpoint: Send + Sync + 'static {
         let _ = bar;
         None
     }
+}
+
+/// Returns whether a function has an INTx line.
+pub(crate) fn has_intx(endpoint: &dyn Endpoint) -> bool {
+    let mut pin = [0];
+    endpoint.config_read(config::INTERRUPT_PIN, &mut pin);
+    (1..=4).contains(&pin[0])
+}
+
+/// Returns whether a function is bus master: the endpoint decides which bits of its command register it accepts.
+pub(crate) fn is_bus_master(endpoint: &dyn Endpoint) -> bool {
+    let mut command = [0; 2];
+    endpoint.config_read(config::COMMAND, &mut command);
+    // All-ones are the answer of a removed function, which is not bus master.
+    let command = u16::from_le_bytes(command);
+    command != u16::MAX && command & config::COMMAND_MASTER != 0
 }

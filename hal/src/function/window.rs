@@ -46,6 +46,11 @@ impl Window {
         self.len
     }
 
+    /// Returns the offset in the BAR, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.base
+    }
+
     /// Returns whether the window has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::direction::Direction;
 use super::iova::Iova;
 use super::region::Region;
-use crate::{BusKind, Result};
+use crate::{BusKind, Error, Result};
 
 /// The first `bytes` bytes of `region`, at `iova`.
 #[derive(Debug, Clone)]
@@ -15,6 +15,20 @@ pub(crate) struct Mapping {
     pub(crate) bytes: u64,
     pub(crate) direction: Direction,
     pub(crate) region: Arc<Region>,
+}
+
+/// Why memory was not mapped.
+#[derive(Debug)]
+pub(crate) struct NotMapped {
+    pub(crate) error: Error,
+    /// Devices may reach the memory all the same.
+    pub(crate) is_reachable: bool,
+}
+
+impl From<Error> for NotMapped {
+    fn from(error: Error) -> Self {
+        NotMapped { error, is_reachable: false }
+    }
 }
 
 /// Maps the memory of one domain for its functions. Each bus implements it.
@@ -39,7 +53,7 @@ pub(crate) trait DomainBackend: Any + Send + Sync {
 
     /// Maps memory. The caller unmaps it before it drops the region's last handle, or leaks the region. `entry_limit` is for
     /// the error.
-    fn map(&self, mapping: Mapping, entry_limit: usize) -> Result<()>;
+    fn map(&self, mapping: Mapping, entry_limit: usize) -> std::result::Result<(), NotMapped>;
 
     /// Unmaps the `bytes` bytes that were mapped at `iova`.
     fn unmap(&self, iova: Iova, bytes: u64) -> Result<()>;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::backend::{DomainBackend, Mapping};
+use super::backend::{DomainBackend, Mapping, NotMapped};
 use super::direction::Direction;
 use super::iova::{Iova, IovaAllocator};
 use super::region::{Region, page_size};
@@ -180,11 +180,15 @@ impl Domain {
     pub(crate) fn map(&self, region: &Arc<Region>, room: &Room, preferred: u64, direction: Direction) -> Result<Iova> {
         let iova = self.plan().take(room.bytes, room.alignment, preferred)?;
         let mapping = Mapping { iova, bytes: room.bytes, direction, region: Arc::clone(region) };
-        if let Err(error) = self.inner.backend.map(mapping, self.entry_limit()) {
+        let Err(NotMapped { error, is_reachable }) = self.inner.backend.map(mapping, self.entry_limit()) else {
+            return Ok(iova);
+        };
+        if is_reachable {
+            keep(iova, room.bytes, region, &error);
+        } else {
             self.plan().addresses.free(iova);
-            return Err(error);
         }
-        Ok(iova)
+        Err(error)
     }
 
     /// Unmaps memory, and then frees its addresses. Returns whether devices no longer reach the memory.
@@ -195,9 +199,7 @@ impl Domain {
         }
         let Some(bytes) = self.plan().addresses.block_bytes(iova) else { return true };
         if let Err(error) = self.inner.backend.unmap(iova, bytes) {
-            // Devices may still reach it: neither the memory nor its addresses may be reused.
-            log::error!("Cannot unmap {bytes:#x} bytes at IOVA {iova}, so they are kept: {error}");
-            std::mem::forget(Arc::clone(region));
+            keep(iova, bytes, region, &error);
             return false;
         }
         self.plan().addresses.free(iova);
@@ -238,6 +240,12 @@ impl Domain {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.inner.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Keeps memory that devices may still reach until the process ends. Its addresses stay taken.
+fn keep(iova: Iova, bytes: u64, region: &Arc<Region>, error: &Error) {
+    log::error!("Cannot unmap {bytes:#x} bytes at IOVA {iova}, so they are kept: {error}");
+    std::mem::forget(Arc::clone(region));
 }
 
 impl fmt::Debug for Domain {

@@ -27,7 +27,7 @@ use super::hot_reset::{self, Reached};
 use super::info::IommuInfo;
 use super::token::VfToken;
 use super::{ioctl, memlock};
-use crate::memory::backend::{self, DomainBackend};
+use crate::memory::backend::{self, DomainBackend, NotMapped};
 use crate::memory::direction::Direction;
 use crate::owner::Owner;
 use crate::sysfs::{Group as IommuGroup, Member, Sysfs};
@@ -272,8 +272,8 @@ impl DomainBackend for Container {
         memlock::check(bytes)
     }
 
-    fn map(&self, mapping: backend::Mapping, entry_limit: usize) -> Result<()> {
-        self.map_settled(&mapping, entry_limit)
+    fn map(&self, mapping: backend::Mapping, entry_limit: usize) -> std::result::Result<(), NotMapped> {
+        Ok(self.map_settled(&mapping, entry_limit)?)
     }
 
     fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {

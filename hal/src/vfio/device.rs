@@ -92,7 +92,7 @@ impl Device {
             let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|errno| kernel("signal for")(errno.into()))?;
             let descriptor = event.as_fd().as_raw_fd();
-            ioctl::connect_irqs(&file, index, &[Some(descriptor)]).map_err(kernel("signal for"))?;
+            ioctl::connect_irqs(&file, index, &[descriptor]).map_err(kernel("signal for"))?;
             Ok(Some(event))
         };
         let errors = connected(VFIO_PCI_ERR_IRQ_INDEX)?;
@@ -252,7 +252,7 @@ impl Bus for Device {
     }
 
     fn enable_interrupts(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
-        let descriptors: Vec<_> = interrupts.iter().map(|interrupt| Some(interrupt.as_fd().as_raw_fd())).collect();
+        let descriptors: Vec<_> = interrupts.iter().map(|interrupt| interrupt.as_fd().as_raw_fd()).collect();
         let mut enabled = self.enabled();
         let fewer = ioctl::connect_irqs(&*self.file, irq_index(kind), &descriptors);
         match fewer.map_err(kernel("enable the interrupts of"))? {

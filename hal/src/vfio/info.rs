@@ -9,9 +9,9 @@ use std::ops::{Range, RangeInclusive};
 use vfio_bindings::bindings::vfio::{
     VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_INFO_PGSIZES, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE,
     VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL, VFIO_REGION_INFO_CAP_MSIX_MAPPABLE, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
-    VFIO_REGION_INFO_FLAG_CAPS, VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
-    vfio_info_cap_header, vfio_iommu_type1_info, vfio_iommu_type1_info_cap_iova_range, vfio_iommu_type1_info_dma_avail,
-    vfio_iova_range, vfio_region_info, vfio_region_info_cap_sparse_mmap, vfio_region_sparse_mmap_area,
+    VFIO_REGION_INFO_FLAG_CAPS, VFIO_REGION_INFO_FLAG_MMAP, vfio_info_cap_header, vfio_iommu_type1_info,
+    vfio_iommu_type1_info_cap_iova_range, vfio_iommu_type1_info_dma_avail, vfio_iova_range, vfio_region_info,
+    vfio_region_info_cap_sparse_mmap, vfio_region_sparse_mmap_area,
 };
 
 /// The description is invalid at this offset, in bytes.
@@ -29,8 +29,6 @@ pub(super) struct RegionInfo {
     pub(super) size: u64,
     /// Offset in the device's file.
     pub(super) offset: u64,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
     pub(super) mappable: bool,
     /// Areas that may be mapped, if not the whole region: offsets and ends in bytes, from the kernel.
     pub(super) sparse: Option<Vec<Range<u64>>>,
@@ -45,8 +43,6 @@ impl RegionInfo {
         let mut info = RegionInfo {
             size: u64_at(bytes, offset_of!(vfio_region_info, size))?,
             offset: u64_at(bytes, offset_of!(vfio_region_info, offset))?,
-            readable: flags & VFIO_REGION_INFO_FLAG_READ != 0,
-            writable: flags & VFIO_REGION_INFO_FLAG_WRITE != 0,
             mappable: flags & VFIO_REGION_INFO_FLAG_MMAP != 0,
             ..RegionInfo::default()
         };
@@ -277,12 +273,12 @@ mod tests {
         let bytes = region(0b1111, 0x1_0000, &[unknown, sparse, (3, Vec::new())]);
         let info = RegionInfo::parse(&bytes).unwrap();
         assert_eq!((info.size, info.offset), (0x1_0000, 0x200_0000));
-        assert!(info.readable && info.writable && info.mappable && info.msix_mappable);
+        assert!(info.mappable && info.msix_mappable);
         assert_eq!(info.sparse, Some(vec![0x1000..0x3000, 0x8000..0x9000]));
         assert_eq!(info.mappable_stretches(None, 0x1000), [0x1000..0x3000, 0x8000..0x9000]);
         // The same bytes without the flag have no capabilities.
         let info = RegionInfo::parse(&region(0b0001, 0x1_0000, &[(3, Vec::new())])).unwrap();
-        assert!(!info.msix_mappable && !info.writable && !info.mappable);
+        assert!(!info.msix_mappable && !info.mappable);
         assert_eq!(info.mappable_stretches(None, 0x1000), []);
     }
 

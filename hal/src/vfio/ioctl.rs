@@ -168,12 +168,11 @@ pub(super) fn irq_count(device: impl AsFd, index: u32) -> io::Result<u32> {
     Ok(info.count)
 }
 
-/// Connects interrupts of an index to descriptors, from the first on; `None` skips an interrupt. Returns the number that the
-/// kernel supports, if it supports fewer.
-pub(super) fn connect_irqs(device: impl AsFd, index: u32, descriptors: &[Option<RawFd>]) -> io::Result<Option<u32>> {
+/// Connects interrupts of an index to descriptors, from the first on. Returns the number that the kernel supports, if it
+/// supports fewer.
+pub(super) fn connect_irqs(device: impl AsFd, index: u32, descriptors: &[RawFd]) -> io::Result<Option<u32>> {
     let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
-    let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.unwrap_or(-1)).collect();
-    let fewer = set_irqs(device, &irq_set(flags, index, 0, descriptors.len() as u32, &numbers))?;
+    let fewer = set_irqs(device, &irq_set(flags, index, 0, descriptors.len() as u32, descriptors))?;
     Ok(u32::try_from(fewer).ok().filter(|&fewer| fewer > 0))
 }
 

@@ -67,7 +67,7 @@ pub enum BindError {
     /// This user has no permission.
     #[error("No permission to write {}", path.display())]
     NoPermission {
-        /// Path of the attribute.
+        /// Path of the attribute or the lock file.
         path: PathBuf,
         /// What the kernel said.
         #[source]
@@ -134,6 +134,15 @@ pub enum BindError {
         by: Option<Process>,
         /// Length of the wait.
         waited: Duration,
+    },
+    /// The lock that one bind, unbind or reset holds at a time was not taken.
+    #[error("Locking {} failed", path.display())]
+    NotLocked {
+        /// Path of the lock file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
     },
     /// The caller interrupted it.
     #[error("Interrupted at {address}")]

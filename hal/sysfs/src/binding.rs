@@ -204,7 +204,8 @@ impl Sysfs {
         Turn::take(self, options.timeout, is_interrupted).map(Arc::new).map_err(|error| match error {
             NoTurn::Interrupted => BindError::Interrupted { address },
             NoTurn::Held { path, by } => BindError::Locked { path, by, waited: options.timeout },
-            NoTurn::Failed { path, source } => BindError::NoPermission { path, source },
+            NoTurn::Failed { path, source } if is_denied(&source) => BindError::NoPermission { path, source },
+            NoTurn::Failed { path, source } => BindError::NotLocked { path, source },
         })
     }
 
@@ -406,15 +407,20 @@ impl Sysfs {
     }
 
     fn refused(&self, address: PciAddress, step: &'static str, path: PathBuf, source: io::Error) -> BindError {
-        let errno = source.raw_os_error().map(Errno::from_raw);
         if !self.is_there(address) {
             BindError::Gone { address }
-        } else if matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS)) {
+        } else if is_denied(&source) {
             BindError::NoPermission { path, source }
         } else {
             BindError::Refused { address, step, source }
         }
     }
+}
+
+/// Returns whether a user with more rights would not get this error.
+fn is_denied(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS))
 }
 
 fn gone_or(address: PciAddress, error: Error) -> BindError {

@@ -8,6 +8,7 @@ use fpga_regs::pci;
 use crate::channels::core::{Core, ENDS};
 use crate::channels::end::{SLOT_BYTES_MAX, SLOTS_MAX};
 use crate::profile::circus::PACKET_BYTES;
+use crate::proto::circus::Torus;
 
 /// Where the block is in the register BAR.
 pub(super) const OFFSET: u64 = 0x4000;
@@ -80,7 +81,7 @@ impl Core {
             block::NODE => node as u32,
             block::COLUMNS => self.torus.width(),
             block::ROWS => self.torus.height(),
-            block::PORTS => self.torus.cables().ports() as u32 + 1,
+            block::PORTS => Torus::LINKS as u32 + 1,
             block::PACKET_BYTES => PACKET_BYTES as u32,
             block::PAYLOAD_BYTES => PACKET_BYTES as u32 - HEADER_BYTES,
             block::WORD_BYTES_MAX => WORD_BYTES_MAX,

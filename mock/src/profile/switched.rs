@@ -59,7 +59,7 @@ impl Profile {
         let reductions = Reduction::ALL.iter().filter(|one| Element::ALL.iter().any(|element| has(**one, *element)));
         let elements = Element::ALL.iter().filter(|one| Reduction::ALL.iter().any(|reduction| has(*reduction, **one)));
         Some(SwitchUnits {
-            collectives: Collective::ALL.into_iter().fold(0, |all, collective| all | bits(collective)),
+            collectives: Collective::ALL.iter().fold(0, |all, collective| all | bits(*collective)),
             reductions: reductions.fold(0, |bits, one| bits | one.bit()),
             element_types: elements.fold(0, |bits, one| bits | one.bit()),
             control_cycles: switch.control_cycles as u32,

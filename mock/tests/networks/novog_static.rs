@@ -76,7 +76,7 @@ proptest! {
     fn every_node_gets_its_data((torus, list) in collectives(), seed in any::<u64>()) {
         for sampling in [Sampling::Fixed, Sampling::PerPacket, Sampling::PerLinkUp] {
             let profile = Profile { sampling, seed, ..Profile::published() };
-            for algorithm in TreeAlgorithm::ALL {
+            for algorithm in TreeAlgorithm::ALL.iter().copied() {
                 prop_assert_eq!(got(&run(torus, &list, algorithm, profile)), right(&list));
             }
         }
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn checked_tables_of_random_collectives_are_executed((torus, list) in routed_checker::collectives(), seed in any::<u64>()) {
         let profile = Profile { sampling: Sampling::PerPacket, seed, ..Profile::published() };
-        for algorithm in TreeAlgorithm::ALL {
+        for algorithm in TreeAlgorithm::ALL.iter().copied() {
             routed_checker::check(&compile(torus, &list, algorithm).unwrap());
             prop_assert_eq!(got(&run(torus, &list, algorithm, profile)), right(&list));
         }

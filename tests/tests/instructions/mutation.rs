@@ -118,7 +118,7 @@ fn mutants(it: &Instruction, ranks: u16) -> Vec<Instruction> {
             add(&|it| side(it).address = other.wrapping_sub(it.bytes.max(8)));
         }
         [0, 0x1004, 8 << 30, (8 << 30) - 16, u64::MAX].into_iter().for_each(|to| add(&|it| side(it).address = to));
-        AddressSpace::ALL.into_iter().for_each(|space| add(&|it| side(it).space = space));
+        AddressSpace::ALL.iter().for_each(|space| add(&|it| side(it).space = *space));
         add(&|it| side(it).layout = Layout::Striped);
         add(&|it| side(it).layout = Layout::Block);
         add(&|it| side(it).argument = Some(1));

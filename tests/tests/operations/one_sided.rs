@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cmdseq::plan::ProgramSet;
 use cmdseq::{Instruction, Operand, Reason};
-use fpga_driver::{Cluster, Error, Execution, PeerFailure, Prepared, Token};
+use fpga_driver::{Cluster, Error, ErrorKind, Execution, Prepared, Token};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::{run, threads};
 
@@ -130,7 +130,7 @@ fn all_processes_refuse_a_launch_that_does_not_get_a_card() {
         cluster.agree(Ok(())).unwrap();
         match cluster.launch(&mut alone).unwrap_err() {
             Error::Refused(_) if rank == 1 => {}
-            Error::Peer { rank: 1, kind: PeerFailure::Refused, message } if rank != 1 => {
+            Error::Peer { rank: 1, kind: ErrorKind::Refused, message } if rank != 1 => {
                 assert!(message.contains(": rank 0, instruction 0: rdma_write reaches rank 1"), "{message}");
             }
             other => panic!("rank {rank}: {other}"),

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Communicator, Piece, Plan, Program, ProgramSet, Request, plan};
+use cmdseq::table::{Entry, Table};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Alone, Cluster, Error, Execution, PeerFailure, Peers, PeersError, Prepared, State, digest};
+use fpga_driver::{Alone, Cluster, Error, ErrorKind, Execution, Peers, PeersError, Prepared, State, digest};
 use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::threads;
 use fpga_tests::{pattern, reduction, run};
@@ -165,7 +166,7 @@ fn ranks_that_differ_are_named_by_all() {
     for outcome in outcomes {
         match outcome.unwrap_err() {
             (1, Error::Removed { .. }) => {}
-            (0 | 2, Error::Peer { rank: 1, kind: PeerFailure::Gone, message }) => {
+            (0 | 2, Error::Peer { rank: 1, kind: ErrorKind::Gone, message }) => {
                 assert!(message.contains("mock 1 is gone"))
             }
             (rank, other) => panic!("rank {rank}: {other}"),
@@ -243,7 +244,7 @@ fn a_card_that_fails_is_named_by_all_and_all_go_on() {
     for (rank, error) in errors {
         match error {
             Error::Failed { node: 2, rank: Some(2), status: Status::OutOfRange, .. } if rank == 2 => {}
-            Error::Peer { rank: 2, kind: PeerFailure::Failed, message } if rank != 2 => {
+            Error::Peer { rank: 2, kind: ErrorKind::Failed, message } if rank != 2 => {
                 assert!(message.starts_with("Node 2, instruction 0 (broadcast)"), "{message}");
             }
             other => panic!("rank {rank}: {other}"),
@@ -306,10 +307,33 @@ fn a_launch_that_fails_is_named_by_all() {
     for (rank, error) in errors.iter().enumerate() {
         match error {
             Error::Stale { .. } if rank == 1 => {}
-            Error::Peer { rank: 1, kind: PeerFailure::Failed, .. } if rank != 1 => {}
+            Error::Peer { rank: 1, kind: ErrorKind::Failed, .. } if rank != 1 => {}
             other => panic!("rank {rank}: {other}"),
         }
     }
+}
+
+/// What is given up tells nobody afterwards why it failed.
+#[test]
+fn a_launch_that_fails_and_is_given_up_leaves_no_error() {
+    threads::clusters(&fabric(2), |cluster, rank| {
+        let (_, mut prepared) = prepared(cluster);
+        let mut kept = Vec::new();
+        if rank == 0 {
+            let full = loop {
+                match cluster.card_mut(0).queue_mut().submit(Instruction::nop()) {
+                    Ok(token) => kept.push(token),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(full, Error::Full { .. }), "{full}");
+        }
+        cluster.launch(&mut prepared).unwrap();
+        cluster.give_up(&mut prepared).unwrap();
+        drop(kept);
+        cluster.launch(&mut prepared).unwrap();
+        cluster.finish(&mut prepared, LONG).unwrap();
+    });
 }
 
 #[test]
@@ -500,6 +524,12 @@ fn digests_tell_programs_apart() {
         change(&mut set.programs[0]);
         set
     };
+    // All its bytes are 0, as those of the empty lists around it.
+    let with_table = |rank: usize| {
+        let mut set = ProgramSet::new(vec![0, 1], [vec![], vec![]]);
+        set.programs[rank].tables.insert(0, Table { entries: vec![Entry::default()] });
+        set
+    };
     let all = [
         set(),
         ProgramSet::new(vec![1, 0], [vec![barrier, barrier], vec![barrier, Instruction::delay(1)]]),
@@ -515,6 +545,8 @@ fn digests_tell_programs_apart() {
         changed(&|program| program.input[0].bytes = 64),
         changed(&|program| program.input.clear()),
         changed(&|program| program.output = std::mem::take(&mut program.input)),
+        with_table(0),
+        with_table(1),
     ];
     let digests: std::collections::BTreeSet<String> = all.iter().map(digest).collect();
     assert_eq!(digests.len(), all.len());

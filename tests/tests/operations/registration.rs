@@ -7,9 +7,16 @@ use std::time::Duration;
 
 use cmdseq::plan::{Collective, Plan, Request, plan};
 use cmdseq::{Combine, Element, Reduction};
-use fpga_driver::{Choice, Cluster, Error, Execution, Peers, PeersError};
+use fpga_driver::{Card, Choice, Cluster, Error, Execution, Peers, PeersError};
+use fpga_hal::in_process;
 use fpga_mock::{Fabric, Fault, Profile, When};
+use fpga_regs::sequencer;
+use fpga_tests::altered::altered;
+use fpga_tests::run::domain;
 use fpga_tests::threads::{self, Thread};
+
+/// Where the sequencer is in BAR 0.
+const BLOCK: u64 = 0x1000;
 
 fn fabric(nodes: u32) -> Fabric {
     Fabric::new(Profile::optweb(nodes)).unwrap()
@@ -190,6 +197,21 @@ impl Peers for Resetting {
     fn raised(&mut self) -> Option<u32> {
         self.peers.raised()
     }
+}
+
+/// Members send each other numbers between addresses that the cards allow.
+#[test]
+fn cards_with_coarse_addresses_are_registered() {
+    let fabric = fabric(2);
+    let _clock = fabric.start_clock();
+    threads::ranks(2, |peers| {
+        let values = [(BLOCK + u64::from(sequencer::ADDRESS_ALIGN), 128)];
+        let card = altered(fabric.endpoint(peers.rank()), 0, &values);
+        let function = in_process::attach(card, &domain(), "a card").unwrap();
+        let cards = Card::open(function).map(|card| vec![card]);
+        let cluster = Cluster::join(cards, Box::new(peers), &[]).unwrap();
+        assert_eq!(cluster.capabilities().address_align, 128);
+    });
 }
 
 #[test]

@@ -296,6 +296,23 @@ fn tables_of_a_part_of_the_cards_are_refused() {
     assert!(matches!(Network::of(&cluster).unwrap_err(), Error::NoBlock { .. }));
 }
 
+#[test]
+fn a_cluster_of_other_cards_than_the_network_is_refused() {
+    let (_fabric, cluster) = open(novo_g("2x2x2"));
+    let mut network = Network::of(&cluster).unwrap();
+    drop(cluster);
+    let larger = Fabric::new(novo_g("4x2x2")).unwrap();
+    // More cards, and as many, but others.
+    for nodes in [0..16, 8..16] {
+        let function =
+            |node: u32| in_process::attach(larger.endpoint(node), &domain(), &format!("card {node}")).unwrap();
+        let mut cluster = Cluster::open(nodes.map(function).collect()).unwrap();
+        let transform = Transform { side: 16, cores: 16, timeout: SECONDS };
+        let error = network.transform(&mut cluster, &transform, &random(16, 1)).unwrap_err();
+        assert!(matches!(error, Error::Card(CardError::BadArgument { .. })), "{error}");
+    }
+}
+
 /// Numbers from -1 to 1, as the bytes of complex64.
 fn random(side: usize, seed: u64) -> Vec<u8> {
     let mut dice = Dice(seed);

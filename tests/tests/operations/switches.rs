@@ -92,7 +92,7 @@ fn every_collective_form_type_and_operation_gives_the_oracles_bits() {
     for shape in ["2x1x1", "2x2x2", "3x2x1", "fat:2", "fat:13", "fat:20:16"] {
         let (_fabric, mut cluster) = open(shape);
         let nodes: Vec<u32> = (0..cluster.capabilities().nodes).collect();
-        for collective in Collective::ALL {
+        for collective in Collective::ALL.iter().copied() {
             for form in forms(shape, collective, nodes.len()) {
                 let combines = match collective.combines() {
                     true => operations().into_iter().map(Some).collect(),
@@ -155,7 +155,7 @@ fn every_form_takes_as_long_as_predicted() {
         let (fabric, mut cluster) = open(shape);
         fabric.hollow_out();
         let nodes: Vec<u32> = (0..cluster.capabilities().nodes).collect();
-        for collective in Collective::ALL {
+        for collective in Collective::ALL.iter().copied() {
             let combine = Some(Combine::new(Reduction::Sum, Element::F32)).filter(|_| collective.combines());
             for form in forms(shape, collective, nodes.len()) {
                 // Blocks of every rank are as long in all as one block of the others.

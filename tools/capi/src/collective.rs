@@ -151,11 +151,7 @@ pub extern "C" fn fpga_collective_write(
 ) -> c_int {
     call(|| {
         let data = memory::bytes(data, bytes)?;
-        handles::with_collective(collective, |cards, id| {
-            let (input, _) = cards.data_bytes(id, rank)?;
-            check_range("input", input, offset, data.len())?;
-            Ok(cards.write_input(id, rank, offset, data)?)
-        })
+        handles::with_collective(collective, |cards, id| Ok(cards.write_input(id, rank, offset, data)?))
     })
 }
 
@@ -170,21 +166,8 @@ pub extern "C" fn fpga_collective_read(
 ) -> c_int {
     call(|| {
         let data = memory::bytes_mut(data, bytes)?;
-        handles::with_collective(collective, |cards, id| {
-            let (_, output) = cards.data_bytes(id, rank)?;
-            check_range("output", output, offset, data.len())?;
-            Ok(cards.read_output(id, rank, offset, data)?)
-        })
+        handles::with_collective(collective, |cards, id| Ok(cards.read_output(id, rank, offset, data)?))
     })
-}
-
-/// Refuses bytes outside of a rank's data, also if there are none.
-fn check_range(what: &str, total: u64, offset: u64, bytes: usize) -> Result<()> {
-    if offset.checked_add(bytes as u64).is_some_and(|end| end <= total) {
-        return Ok(());
-    }
-    let message = format!("{bytes} bytes from {offset} are outside of the {what}: the rank has {total} bytes");
-    Err(::fpga_collective::Error::new(Class::Refused, message).into())
 }
 
 /// Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done.
@@ -211,10 +194,7 @@ fn with_launch<T>(
 pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done: *mut c_int) -> c_int {
     call(|| {
         let is_done = memory::out(is_done, "is_done")?;
-        let times = with_launch(collective, |cards, id| match cards.times(id)? {
-            None => Ok(cards.test(id)?),
-            done => Ok(done),
-        })?;
+        let times = with_launch(collective, |cards, id| Ok(cards.test(id)?))?;
         is_done.set(times.is_some().into());
         Ok(())
     })
@@ -226,12 +206,7 @@ pub extern "C" fn fpga_collective_test(collective: *mut fpga_collective, is_done
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_wait(collective: *mut fpga_collective, timeout_us: u64) -> c_int {
     let timeout = Duration::from_micros(timeout_us);
-    call(|| {
-        with_launch(collective, |cards, id| match cards.times(id)? {
-            None => Ok(cards.wait(id, timeout).map(drop)?),
-            Some(_) => Ok(()),
-        })
-    })
+    call(|| with_launch(collective, |cards, id| Ok(cards.wait(id, timeout).map(drop)?)))
 }
 
 /// Stores the times of the last launch in the first `bytes` bytes of *times: pass sizeof(fpga_times). Zeros bytes that this version

@@ -77,20 +77,17 @@ pub struct CardStatus {
 impl CardInfo {
     /// Returns the names of the operations that the card runs and this library knows.
     pub fn operation_names(&self) -> Vec<&'static str> {
-        let has = |one: &&Operation| self.operations >> (**one as u8) & 1 == 1;
-        Operation::ALL.iter().filter(has).map(|one| one.name()).collect()
+        Operation::in_bits(self.operations).map(Operation::name).collect()
     }
 
     /// Returns the names of the element types that reductions take.
     pub fn element_names(&self) -> Vec<&'static str> {
-        let has = |one: &&Element| self.element_types >> (**one as u8) & 1 == 1;
-        Element::ALL.iter().filter(has).map(|one| one.name()).collect()
+        Element::in_bits(self.element_types).map(Element::name).collect()
     }
 
     /// Returns the names of the reductions.
     pub fn reduction_names(&self) -> Vec<&'static str> {
-        let has = |one: &&Reduction| self.reductions >> (**one as u8) & 1 == 1;
-        Reduction::ALL.iter().filter(has).map(|one| one.name()).collect()
+        Reduction::in_bits(self.reductions).map(Reduction::name).collect()
     }
 }
 
@@ -271,13 +268,16 @@ impl Cards {
         Ok(())
     }
 
-    /// Returns the times of the launch if all ranks are done. Never waits. If it returns `None`, the descriptor of
-    /// [`event`](Cards::event) becomes readable when there may be more to see. It finds out a card that is gone or has halted: at
-    /// once with a descriptor, else within 200 ms.
+    /// Returns the times of the launch if all ranks are done, as often as it is called. Never waits. If it returns `None`, the
+    /// descriptor of [`event`](Cards::event) becomes readable when there may be more to see. It finds out a card that is gone or has
+    /// halted: at once with a descriptor, else within 200 ms.
     ///
     /// # Errors
     /// As [`wait`](Cards::wait).
     pub fn test(&mut self, id: CollectiveId) -> Result<Option<Times>> {
+        if let done @ Some(_) = self.times(id)? {
+            return Ok(done);
+        }
         self.check_launched(id)?;
         if let Some(times) = self.test_once(id)? {
             return Ok(Some(times));
@@ -302,12 +302,15 @@ impl Cards {
         done
     }
 
-    /// Waits until all ranks are done, for at most `timeout`, and returns the times. After a timeout the launch goes on, and may
-    /// be waited for again or [aborted](Cards::abort). After any other error it is over.
+    /// Waits until all ranks are done, for at most `timeout`, and returns the times; at once if they are done. After a timeout the
+    /// launch goes on, and may be waited for again or [aborted](Cards::abort). After any other error it is over.
     ///
     /// # Errors
-    /// [`Class::Timeout`]; [`Class::Refused`] if this collective is not in flight; else those of the driver.
+    /// [`Class::Timeout`]; [`Class::Refused`] if this collective is neither in flight nor done; else those of the driver.
     pub fn wait(&mut self, id: CollectiveId, timeout: Duration) -> Result<Times> {
+        if let Some(times) = self.times(id)? {
+            return Ok(times);
+        }
         self.check_launched(id)?;
         let finished = self.finish(id, timeout)?;
         self.with_rank(finished)
@@ -320,6 +323,9 @@ impl Cards {
     /// As [`wait`](Cards::wait).
     pub fn wait_part(&mut self, id: CollectiveId, began: Instant, timeout: Duration) -> Result<Option<Times>> {
         use fpga_driver::Error::Timeout;
+        if let done @ Some(_) = self.times(id)? {
+            return Ok(done);
+        }
         self.check_launched(id)?;
         let left = timeout.saturating_sub(began.elapsed());
         match self.finish(id, left.min(PART_OF_WAIT))? {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cmdseq::completion::microseconds;
 use cmdseq::plan::{self, Collective, Plan};
 use cmdseq::{Combine, Element};
 use fpga_driver::Prepared;
@@ -123,7 +124,7 @@ pub struct Times {
 
 impl Times {
     pub(crate) fn of(times: fpga_driver::Times, clock_khz: u32) -> Self {
-        let us = |cycles: u64| cycles as f64 * 1e3 / f64::from(clock_khz);
+        let us = |cycles: u64| microseconds(cycles, clock_khz);
         let fpga_driver::Times { t1_cycles, t2_cycles, arrival_cycles } = times;
         let (t1_us, t2_us, arrival_us) = (us(t1_cycles), us(t2_cycles), us(arrival_cycles));
         Times { t1_us, t2_us, arrival_us, t1_cycles, t2_cycles, arrival_cycles }

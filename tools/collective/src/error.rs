@@ -1,7 +1,8 @@
 //! Errors by class: the exit codes of `fpgactl`, and what its libraries return.
 
-use cmdseq::{Reason, Refusal, Status};
-use fpga_driver::Card;
+use cmdseq::text::causes;
+use cmdseq::{Reason, Refusal};
+use fpga_driver::{Card, ErrorKind};
 
 /// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -64,17 +65,7 @@ impl Error {
 
     /// Converts an error with its sources; omits a source whose text is part of its parent's.
     pub fn chain(class: Class, error: &dyn std::error::Error) -> Self {
-        let mut chained = Error::new(class, error.to_string());
-        let mut next = error.source();
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            let parent = chained.causes.last().unwrap_or(&chained.message);
-            if !parent.contains(&text) {
-                chained.causes.push(text);
-            }
-            next = cause.source();
-        }
-        chained
+        Error { causes: causes(error), ..Error::new(class, error.to_string()) }
     }
 
     /// Converts `error`, and adds the rank of the card that the error is about. If the error names no card, that is card `used`. All
@@ -129,29 +120,30 @@ impl From<fpga_select::Error> for Error {
     }
 }
 
+impl From<ErrorKind> for Class {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Failed => Class::Failed,
+            ErrorKind::Refused => Class::Refused,
+            ErrorKind::Timeout => Class::Timeout,
+            ErrorKind::Gone => Class::Gone,
+        }
+    }
+}
+
 impl From<fpga_driver::Error> for Error {
     fn from(error: fpga_driver::Error) -> Self {
-        use fpga_driver::Error::{
-            BadArgument, Bus, Failed, Full, HostMemoryUnbound, Mismatch, NoHostMemory, Refused, Removed, TableFull,
-            Timeout,
-        };
+        use fpga_driver::Error::{Failed, Refused, Timeout};
+        let class = error.kind().into();
         match error {
             Refused(refusal) => refusal.into(),
             Timeout { rank, instruction, .. } => {
-                Error::chain(Class::Timeout, &error).at(rank, instruction).with_destinations_undefined()
+                Error::chain(class, &error).at(rank, instruction).with_destinations_undefined()
             }
-            Failed { rank, instruction, status, .. } => {
-                let class = if status == Status::LinkDown { Class::Gone } else { Class::Failed };
+            Failed { rank, instruction, .. } => {
                 Error::chain(class, &error).at(rank, Some(instruction)).with_destinations_undefined()
             }
-            Removed { .. } | Bus(fpga_hal::Error::Removed { .. }) => Error::chain(Class::Gone, &error),
-            Full { .. }
-            | TableFull { .. }
-            | Mismatch { .. }
-            | BadArgument { .. }
-            | HostMemoryUnbound { .. }
-            | NoHostMemory { .. } => Error::chain(Class::Refused, &error),
-            _ => Error::chain(Class::Failed, &error),
+            _ => Error::chain(class, &error),
         }
     }
 }

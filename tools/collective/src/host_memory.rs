@@ -104,7 +104,7 @@ impl Cards {
         // All cards run all collectives, so ranks are indices.
         let moved = self.copy(rank as usize, &pieces, memory, at, way);
         let nodes = &self.planned(id)?.plan.set.nodes;
-        let moved = moved.map_err(|error| self.cluster.in_phase(error, nodes, phase));
+        let moved = moved.map_err(|error| fpga_driver::in_phase(error, nodes, phase));
         self.settle(Some(rank as usize), moved)
     }
 
@@ -113,11 +113,7 @@ impl Cards {
     /// # Errors
     /// [`Class::Usage`](crate::Class::Usage) if there is no such card, else [`Class::Refused`](crate::Class::Refused).
     pub fn check_memory(&self, card: u32, address: u64, bytes: u64) -> Result<()> {
-        let memory = self.cluster.cards()[self.index(card)?].capabilities().memory_bytes;
-        match address.checked_add(bytes).is_some_and(|end| end <= memory) {
-            true => Ok(()),
-            false => Err(Error::refused(format!("no {bytes} bytes at {address:#x}: the card has {memory} bytes"))),
-        }
+        Ok(self.cluster.cards()[self.index(card)?].check_range(address, bytes)?)
     }
 
     /// Moves pieces of a card's memory from or to byte `at` and on of `memory`, each at its offset.

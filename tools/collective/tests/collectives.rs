@@ -50,6 +50,10 @@ fn allreduce(
         let times = wait(cards, collective)?;
         assert!(times.t1_us > 0.0 && times.t2_us >= times.t1_us, "{times:?}");
         assert_eq!(cards.times(collective)?, Some(times));
+        // A launch that is done is done at once.
+        assert_eq!(cards.test(collective)?, Some(times));
+        assert_eq!(cards.wait(collective, Duration::ZERO)?, times);
+        assert_eq!(cards.wait_part(collective, Instant::now(), Duration::ZERO)?, Some(times));
         for rank in 0..ranks {
             let mut output = vec![0; expected.len()];
             cards.read_output(collective, rank, 0, &mut output)?;

@@ -43,7 +43,9 @@ pub(crate) enum Kind {
 pub(crate) struct Constants {
     pub(crate) abi: Abi,
     pub(crate) world: Word,
+    pub(crate) comm_self: Word,
     pub(crate) comm_null: Word,
+    pub(crate) errors_return: Word,
     pub(crate) datatype_null: Word,
     pub(crate) in_place: Word,
     pub(crate) status_ignore: Word,
@@ -178,6 +180,8 @@ impl Constants {
         Constants {
             abi,
             world: one(c"ompi_mpi_comm_world", 0x4400_0000, 0x101),
+            comm_self: one(c"ompi_mpi_comm_self", 0x4400_0001, 0x102),
+            errors_return: one(c"ompi_mpi_errors_return", 0x5400_0001, 0x143),
             comm_null: one(c"ompi_mpi_comm_null", 0x0400_0000, 0x100),
             datatype_null: one(c"ompi_mpi_datatype_null", 0x0c00_0000, 0x200),
             in_place: if abi == Abi::Mpich { Word::MAX } else { 1 },

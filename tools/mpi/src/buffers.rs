@@ -190,12 +190,13 @@ impl Places {
         Ok(Held { input, output, place: self.output.as_ref() })
     }
 
-    /// Whether the MPI library takes the datatypes that have to be packed: it refuses those that are not committed.
-    pub(crate) fn can_be_packed(&self, comm: Comm) -> bool {
+    /// Whether the MPI library takes the datatypes that have to be packed: it refuses those that are not committed, by an error on
+    /// `probe`.
+    pub(crate) fn can_be_packed(&self, probe: Comm) -> bool {
         let places = [&self.input, &self.output];
         places.into_iter().flatten().flat_map(Place::parts).all(|part| match part.form {
             // SAFETY: there are no elements to read.
-            Form::Packed(_, datatype) => unsafe { datatype.pack(1, 0, &mut [], comm) }.is_ok(),
+            Form::Packed(_, datatype) => unsafe { datatype.pack(1, 0, &mut [], probe) }.is_ok(),
             Form::Together | Form::Pairs(_) => true,
         })
     }

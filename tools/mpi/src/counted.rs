@@ -22,6 +22,7 @@ use crate::records::{Record, Records};
 use crate::settings::Policy;
 use crate::shape::{Reason, Shape};
 use crate::statistics::{Call, Name, Statistics};
+use crate::verdicts::Verdicts;
 
 pub(crate) const RANKS: u32 = 2;
 const WARM: usize = 3;
@@ -256,7 +257,8 @@ fn counting_a_call_allocates_nothing() {
     let (mut statistics, mut records) = (Statistics::new(true), Records::default());
     let name = Name::new("MPI_COMM_WORLD".to_owned(), 4);
     let (comm, policy, cards) = (crate::mpi::Comm(0), Policy::Always, Err(Reason::SingleRank));
-    let record = Record { comm, rank: 0, size: 4, name, policy, cards };
+    let verdicts = Verdicts::default();
+    let record = Record { comm, rank: 0, size: 4, name, policy, verdicts, cards };
     let number = records.add(record);
     let mut count = || {
         let record = records.remove(number).unwrap();

@@ -59,8 +59,6 @@ struct Planned {
     part: Program,
     /// If it differs from the others.
     last: Option<Program>,
-    /// Whether the cards are faster than the MPI library, once it was measured.
-    is_faster: Option<bool>,
 }
 
 impl Planned {
@@ -89,17 +87,6 @@ impl Registered {
         self.plans.get(shape).and_then(Option::as_ref)
     }
 
-    /// Whether the cards are faster than the MPI library; `None` if nobody has measured it.
-    pub(crate) fn is_faster(&self, shape: &Shape) -> Option<bool> {
-        self.planned(shape)?.is_faster
-    }
-
-    pub(crate) fn set_faster(&mut self, shape: &Shape, is_faster: bool) {
-        if let Some(Some(planned)) = self.plans.get_mut(shape) {
-            planned.is_faster = Some(is_faster);
-        }
-    }
-
     /// Number of instructions of this rank, without the copies.
     #[cfg(test)]
     pub(crate) fn instructions(&self, shape: &Shape) -> usize {
@@ -109,6 +96,11 @@ impl Registered {
     /// Drops the plans. Those of calls that come again are made anew, if the cards' tables then have room.
     pub(crate) fn forget_plans(&mut self) {
         self.plans.clear();
+    }
+
+    /// Drops the plan of calls that the cards are not to run, and what the cards keep for it.
+    pub(crate) fn forget_plan(&mut self, shape: &Shape) {
+        self.plans.remove(shape);
     }
 
     /// Number of parts of a call.
@@ -177,20 +169,14 @@ fn known<'a>(registered: &'a Registered, shape: &Shape) -> Result<&'a Planned, E
 }
 
 impl Engine {
-    /// Opens the card that `selector` selects.
-    pub(crate) fn open(selector: &str, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, String> {
-        let opened = Selector::parse(selector).and_then(|parsed| parsed.open_cards(OPEN));
-        let mut selection = opened.map_err(|error| with_causes(&error))?;
-        let mut cards = selection.take_cards();
-        let (Some(functions), true) = (cards.pop(), cards.is_empty()) else {
-            return Err(format!(
-                "{selector} selects several cards: expected one for each rank, such as those of `fpgactl mock serve`"
-            ));
-        };
+    /// Opens the card that `selector` selects: a single one.
+    pub(crate) fn open(selector: &Selector, in_rank_order: bool, timeout: Option<Duration>) -> Result<Self, String> {
+        let mut selection = selector.open_cards(OPEN).map_err(|error| with_causes(&error))?;
+        let functions = selection.take_cards().pop().ok_or_else(|| format!("{} selects no card", selector.text()))?;
         let card = Card::open(functions).map_err(|error| with_causes(&error))?;
         // All data goes through it.
         if !card.capabilities().host_memory {
-            return Err(format!("{selector}: the card's sequencer does not reach host memory"));
+            return Err(format!("{}: the card's sequencer does not reach host memory", selector.text()));
         }
         Engine::on(card, in_rank_order, timeout).map_err(|error| with_causes(&error))
     }
@@ -247,7 +233,7 @@ impl Engine {
         let parts = Parts::of(shape, ranks, self.part_bytes);
         let (first, last) = (parts.shape(shape, 0), parts.shape(shape, parts.count() - 1));
         let Some(part) = self.make_program(registered, &first, shape)? else { return Ok(None) };
-        let mut planned = Planned { parts, part, last: None, is_faster: None };
+        let mut planned = Planned { parts, part, last: None };
         if last != first {
             planned.last = self.make_program(registered, &last, shape)?;
             if planned.last.is_none() {
@@ -388,11 +374,5 @@ fn is_one_sided(operation: Operation) -> bool {
 
 /// An error with all its causes, on one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text.replace('\n', " ")
+    cmdseq::text::with_causes(error).replace('\n', " ")
 }

@@ -14,8 +14,8 @@
 //!         of this name                   └─ statistics                             peers: agreement over MPI
 //! ```
 //!
-//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`, `error_codes`), the exported functions, the error handlers (`handlers`) and the
-//! buffers that the program names (`buffers`).
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`, `rounds`, `error_codes`), the exported functions, the error
+//! handlers (`handlers`) and the buffers that the program names (`buffers`).
 #![deny(missing_docs)]
 
 mod abi;
@@ -40,6 +40,7 @@ mod parted;
 mod parts;
 mod peers;
 mod records;
+mod rounds;
 mod session;
 mod settings;
 mod shape;
@@ -48,3 +49,4 @@ mod statistics;
 mod team;
 mod trouble;
 mod vector;
+mod verdicts;

@@ -30,6 +30,9 @@ pub(crate) fn check(code: Code) -> Result<()> {
     }
 }
 
+/// The code of an exchange that another rank has not joined in time. It is none of MPI.
+pub(crate) const LATE: Code = c_int::MAX - 1;
+
 /// A communicator that exists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comm(pub(crate) Word);
@@ -111,6 +114,16 @@ impl Comm {
         Ok(Comm(part))
     }
 
+    /// A duplicate that returns errors. Collective.
+    pub(crate) fn returning_errors(self, constants: &Constants) -> Result<Comm> {
+        let mut made: Word = 0;
+        // SAFETY: the communicator exists, and MPI writes a handle of at most a word.
+        check(unsafe { pmpi!(MPI_Comm_dup, self.0, &raw mut made) })?;
+        // SAFETY: the communicator was made above, and the error handler is a predefined one.
+        check(unsafe { pmpi!(MPI_Comm_set_errhandler, made, constants.errors_return) })?;
+        Ok(Comm(made))
+    }
+
     /// Frees a communicator that this library has made. Collective.
     pub(crate) fn free(self) -> Result<()> {
         let mut handle = self.0;
@@ -139,33 +152,11 @@ impl Comm {
         check(unsafe { pmpi!(MPI_Bcast, data.as_mut_ptr(), count, byte, root, self.0) })
     }
 
-    pub(crate) fn barrier(self) -> Result<()> {
-        // SAFETY: the communicator exists.
-        check(unsafe { pmpi!(MPI_Barrier, self.0) })
-    }
-
     /// Sends `numbers` of the root to all members, in place. Collective.
     pub(crate) fn broadcast_numbers(self, numbers: &mut [i64], root: u32, constants: &Constants) -> Result<()> {
         let (count, int64) = (numbers.len(), constants.int64);
         // SAFETY: MPI reads or writes `count` integers of 64 bits.
         check(unsafe { pmpi!(MPI_Bcast, numbers.as_mut_ptr(), count, int64, root, self.0) })
-    }
-
-    /// Returns the `numbers` of all members, by rank: all have as many. Collective.
-    pub(crate) fn allgather_numbers(self, numbers: &[i64], constants: &Constants) -> Result<Vec<i64>> {
-        let (count, int64) = (numbers.len(), constants.int64);
-        let mut all = vec![0i64; count * self.size()? as usize];
-        // SAFETY: MPI reads `count` integers of 64 bits, and writes as many for each member.
-        check(unsafe { pmpi!(MPI_Allgather, numbers.as_ptr(), count, int64, all.as_mut_ptr(), count, int64, self.0) })?;
-        Ok(all)
-    }
-
-    /// Adds up the `numbers` of all members, in place: all have as many. Collective.
-    pub(crate) fn sum_numbers(self, numbers: &mut [i64], constants: &Constants) -> Result<()> {
-        let &Constants { in_place, int64, sum, .. } = constants;
-        let count = numbers.len();
-        // SAFETY: MPI reads and writes `count` integers of 64 bits.
-        check(unsafe { pmpi!(MPI_Allreduce, in_place, numbers.as_mut_ptr(), count, int64, sum, self.0) })
     }
 
     /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for all blocks of a rank.
@@ -224,45 +215,6 @@ impl Comm {
         })
     }
 
-    /// Sends `data` to all members, and returns what each has sent, by rank. Collective. One call of MPI, or two if data is long.
-    pub(crate) fn allgather(self, data: &[u8], constants: &Constants) -> Result<Vec<Vec<u8>>> {
-        let own = packet(data);
-        let byte = constants.byte;
-        let mut packets = vec![0u8; own.len() * self.size()? as usize];
-        // SAFETY: MPI reads one packet and writes one for each member.
-        check(unsafe {
-            pmpi!(MPI_Allgather, own.as_ptr(), own.len(), byte, packets.as_mut_ptr(), own.len(), byte, self.0)
-        })?;
-        let (packets, _) = packets.as_chunks::<PACKET>();
-        if let Some(all) = packets.iter().map(of_packet).collect() {
-            return Ok(all);
-        }
-        let lengths: Vec<i64> = packets.iter().map(length_in).collect();
-        // What exceeds an integer is no message of ours: nothing is exchanged, on any rank.
-        let total: i64 = lengths.iter().sum();
-        let (Ok(_), true) = (c_int::try_from(total), lengths.iter().all(|length| *length >= 0)) else {
-            return Err(c_int::MAX);
-        };
-        let packed = Packed::of(lengths.iter().map(|length| *length as u64));
-        let mut all = vec![0u8; total as usize];
-        // SAFETY: MPI reads `length` bytes, and writes `counts` bytes at `places`, which lie one after the other in `all`.
-        check(unsafe {
-            pmpi!(
-                MPI_Allgatherv,
-                data.as_ptr(),
-                data.len(),
-                byte,
-                all.as_mut_ptr(),
-                packed.counts(),
-                packed.places(),
-                byte,
-                self.0
-            )
-        })?;
-        let part = |(place, count): (&c_int, &c_int)| all[*place as usize..][..*count as usize].to_vec();
-        Ok(packed.places.iter().zip(&packed.counts).map(part).collect())
-    }
-
     /// Lets the MPI library work on what the program has begun: a rendezvous that a late receive waits for.
     pub(crate) fn progress(self, constants: &Constants) {
         let mut flag: c_int = 0;
@@ -318,38 +270,15 @@ pub(crate) fn reduce(left: &[u8], right: &mut [u8], count: u64, (datatype, opera
     check(unsafe { pmpi!(MPI_Reduce_local, left.as_ptr(), right.as_mut_ptr(), count, datatype, operation) })
 }
 
-/// Bytes of the first message of [`Comm::allgather`]: the length of the data, and the data if there is room. What ranks agree on is short.
-const PACKET: usize = 256;
-const HEAD: usize = size_of::<i64>();
-
-fn packet(data: &[u8]) -> [u8; PACKET] {
-    let mut packet = [0; PACKET];
-    packet[..HEAD].copy_from_slice(&(data.len() as i64).to_le_bytes());
-    if let Some(room) = packet[HEAD..].get_mut(..data.len()) {
-        room.copy_from_slice(data);
-    }
-    packet
-}
-
-fn length_in(packet: &[u8; PACKET]) -> i64 {
-    packet.first_chunk().map_or(0, |head| i64::from_le_bytes(*head))
-}
-
-/// The data of a packet; `None` if there was no room for it.
-fn of_packet(packet: &[u8; PACKET]) -> Option<Vec<u8>> {
-    let length = usize::try_from(length_in(packet)).ok()?;
-    Some(packet[HEAD..].get(..length)?.to_vec())
-}
-
 /// Counts of blocks that lie one after the other, and their places.
-struct Packed {
+pub(crate) struct Packed {
     counts: Vec<c_int>,
     places: Vec<c_int>,
 }
 
 impl Packed {
     /// Blocks of so many bytes each, together no more than an integer holds.
-    fn of(blocks: impl Iterator<Item = u64>) -> Self {
+    pub(crate) fn of(blocks: impl Iterator<Item = u64>) -> Self {
         let counts: Vec<c_int> = blocks.map(|bytes| bytes as c_int).collect();
         let mut at = 0;
         let place = |count: &c_int| {
@@ -360,12 +289,18 @@ impl Packed {
         Packed { counts, places }
     }
 
-    fn counts(&self) -> *const c_int {
+    pub(crate) fn counts(&self) -> *const c_int {
         self.counts.as_ptr()
     }
 
-    fn places(&self) -> *const c_int {
+    pub(crate) fn places(&self) -> *const c_int {
         self.places.as_ptr()
+    }
+
+    /// The blocks, which are in `data`.
+    pub(crate) fn blocks(&self, data: &[u8]) -> Vec<Vec<u8>> {
+        let block = |(place, count): (&c_int, &c_int)| data[*place as usize..][..*count as usize].to_vec();
+        self.places.iter().zip(&self.counts).map(block).collect()
     }
 
     fn total(&self) -> c_int {
@@ -520,6 +455,9 @@ pub(crate) fn text(code: Code) -> String {
     if code == c_int::MAX {
         return "unexpected sizes".to_owned();
     }
+    if code == LATE {
+        return "another rank did not make its call within FPGA_MPI_TIMEOUT".to_owned();
+    }
     let mut text = [0 as c_char; 2048];
     let mut length: c_int = 0;
     // SAFETY: MPI writes at most MPI_MAX_ERROR_STRING characters, which no library has above 1024.
@@ -529,19 +467,4 @@ pub(crate) fn text(code: Code) -> String {
     }
     let bytes: Vec<u8> = text.iter().map(|one| *one as u8).take_while(|one| *one != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_data_is_in_the_first_message() {
-        for length in [0, 1, PACKET - HEAD, PACKET - HEAD + 1, 10 * PACKET] {
-            let data: Vec<u8> = (0..length).map(|at| at as u8 | 1).collect();
-            let packet = packet(&data);
-            assert_eq!(length_in(&packet), length as i64);
-            assert_eq!(of_packet(&packet), (length <= PACKET - HEAD).then_some(data), "{length} B");
-        }
-    }
 }

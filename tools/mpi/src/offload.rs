@@ -15,7 +15,8 @@ use crate::hints::{self, Wish};
 use crate::memory;
 use crate::mpi::Comm;
 use crate::peers::MpiPeers;
-use crate::records::{Cards, Record};
+use crate::records::{Cards, NO_RECORD, Record};
+use crate::rounds::Rounds;
 use crate::session::{Session, session};
 use crate::settings::Policy;
 use crate::shape::{Reason, shape};
@@ -23,6 +24,7 @@ use crate::statistics::{Call as Counted, Name};
 use crate::team::{Call, Team, Told, folds};
 use crate::trouble::Trouble;
 use crate::vector;
+use crate::verdicts::Verdicts;
 
 /// How often each way is measured. The best counts.
 const MEASUREMENTS: usize = 3;
@@ -74,27 +76,28 @@ fn any() -> Name {
 /// cards, by `on_cards`, were faster on the slowest rank. Collective.
 fn measure(
     call: &Call<'_>,
-    comm: Comm,
+    rounds: Rounds<'_>,
     (input, output): (usize, usize),
     mut on_cards: impl FnMut(&[u8], &mut [u8]) -> Result<(), Trouble>,
 ) -> Result<bool, Trouble> {
-    let &Call { shape, handles, constants } = call;
+    let (&Call { shape, handles, constants }, comm) = (call, rounds.comm);
+    rounds.confirm()?;
     // The address of no memory at all is that of MPI_IN_PLACE: there is at least a byte.
     let room = (comm.size()? as usize * shape.bytes as usize).max(input).max(output).max(1);
     let (send, mut receive) = (vec![0; room], vec![0; room]);
     let mut best = [u64::MAX; 2];
     for _ in 0..MEASUREMENTS {
-        comm.barrier()?;
+        rounds.barrier()?;
         let began = Instant::now();
         on_cards(&send[..input], &mut receive[..output])?;
         best[0] = best[0].min(began.elapsed().as_nanos() as u64);
-        comm.barrier()?;
+        rounds.barrier()?;
         let began = Instant::now();
         comm.collective(shape, &send, &mut receive, handles, constants)?;
         best[1] = best[1].min(began.elapsed().as_nanos() as u64);
     }
     let own = best.map(u64::to_le_bytes).concat();
-    let all = comm.allgather(&own, constants)?;
+    let all = rounds.allgather(&own)?;
     let slowest = |from: usize| {
         let times = all.iter().filter_map(|times| times.get(from..from + 8)?.try_into().ok());
         times.map(u64::from_le_bytes).max()
@@ -124,7 +127,9 @@ impl Session {
             Err(Trouble::Mpi(_)) => return Outcome::Pass,
             Err(trouble) => return self.fail(&trouble),
         };
-        let Some(mut record) = self.records.remove(number) else { return Outcome::Pass };
+        let Some(mut record) = self.records.remove(number) else {
+            return self.check().map_or_else(|trouble| self.fail(&trouble), |()| Outcome::Pass);
+        };
         // SAFETY: by this function's contract.
         let outcome = unsafe { self.on(&mut record, arguments) };
         let outcome = match outcome {
@@ -161,10 +166,12 @@ impl Session {
             Ok(Cards::Shared(..)) if !folds(collective) => return Ok(Some(Reason::SharedCard)),
             _ => {}
         }
+        let constants = Arc::clone(&self.constants);
+        let rounds = Rounds { comm: record.comm, constants: &constants, timeout: self.timeout() };
         let shape = if collective.has_counts() {
             // The others wait for this rank in the round of counts, and then for its card.
             self.check()?;
-            vector::shape(arguments, &self.constants, record.comm, (record.rank, record.size))?
+            vector::shape(arguments, rounds, (record.rank, record.size))?
         } else {
             shape(arguments, &self.constants, record.rank, record.size)
         };
@@ -173,24 +180,26 @@ impl Session {
             Err(reason) => return Ok(Some(reason)),
         };
         let places = Places::of(arguments, &shape, &self.constants, (record.rank, record.size));
-        let Some(places) = places.filter(|places| places.can_be_packed(record.comm)) else {
+        let Some(places) = places.filter(|places| places.can_be_packed(self.probe)) else {
             return Ok(Some(Reason::Invalid));
         };
-        let constants = Arc::clone(&self.constants);
+        let verdicts = (record.policy == Policy::Auto).then_some(&mut record.verdicts);
+        if verdicts.as_ref().is_some_and(|verdicts| verdicts.known(&shape) == Some(false)) {
+            return Ok(Some(Reason::Slower));
+        }
         let handles = (arguments.receive.datatype, arguments.operation);
         let call = Call { shape: &shape, handles, constants: &constants };
-        let (comm, policy) = (record.comm, record.policy);
         let done = match &mut record.cards {
             Err(reason) => Err(*reason),
             // SAFETY: by this function's contract.
-            Ok(Cards::Own(registered)) => unsafe { self.on_own(registered, &call, (comm, policy), &places) }?,
+            Ok(Cards::Own(registered)) => unsafe { self.on_own(registered, &call, (rounds, verdicts), &places) }?,
             Ok(Cards::Shared(registered, team)) => {
                 let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
                 if is_in_order && !team.keeps_order(&shape) {
                     return Ok(Some(Reason::RankOrder));
                 }
                 // SAFETY: by this function's contract.
-                unsafe { self.on_shared((registered.as_mut(), team), &call, (comm, policy), &places) }?
+                unsafe { self.on_shared((registered.as_mut(), team), &call, (rounds, verdicts), &places) }?
             }
         };
         let (Finished { cycles, copied }, host) = match done {
@@ -215,11 +224,11 @@ impl Session {
         &mut self,
         registered: &mut Registered,
         call: &Call<'_>,
-        (comm, policy): (Comm, Policy),
+        (rounds, verdicts): (Rounds<'_>, Option<&mut Verdicts>),
         places: &Places,
     ) -> Result<Done, Trouble> {
         self.check()?;
-        let (shape, constants) = (call.shape, call.constants);
+        let (shape, constants, comm) = (call.shape, call.constants, rounds.comm);
         let reach = |place: &Option<Place>| {
             let (address, bytes) = place.as_ref()?.range()?;
             memory::reach(address, bytes)
@@ -230,20 +239,16 @@ impl Session {
             return Ok(Err(Reason::NoPlan));
         }
         let progress: &dyn Fn() = &|| comm.progress(constants);
-        if policy == Policy::Auto {
-            let is_faster = match registered.is_faster(shape) {
-                Some(known) => known,
-                None => {
-                    let is_faster = measure(call, comm, registered.bytes(shape), |input, output| {
-                        let mut data = Apart { input, output };
-                        engine.call(registered, shape, &Ends::default(), &mut data, progress)?;
-                        Ok(())
-                    })?;
-                    registered.set_faster(shape, is_faster);
-                    is_faster
-                }
-            };
+        if let Some(verdicts) = verdicts {
+            let is_faster = verdicts.known_or(shape, || {
+                measure(call, rounds, registered.bytes(shape), |input, output| {
+                    let mut data = Apart { input, output };
+                    engine.call(registered, shape, &Ends::default(), &mut data, progress)?;
+                    Ok(())
+                })
+            })?;
             if !is_faster {
+                registered.forget_plan(shape);
                 return Ok(Err(Reason::Slower));
             }
         }
@@ -263,15 +268,16 @@ impl Session {
         &mut self,
         (mut registered, team): (Option<&mut Registered>, &mut Team),
         call: &Call<'_>,
-        (comm, policy): (Comm, Policy),
+        (rounds, verdicts): (Rounds<'_>, Option<&mut Verdicts>),
         places: &Places,
     ) -> Result<Done, Trouble> {
+        let comm = rounds.comm;
         let progress = &|| comm.progress(call.constants);
         let verdict = match team.verdict(call.shape) {
             Some(known) => known,
             None => {
                 team.make_room(registered.as_deref_mut());
-                let verdict = self.judge((registered.as_deref_mut(), team), call, (comm, policy), places)?;
+                let verdict = self.judge((registered.as_deref_mut(), team), call, (rounds, verdicts), places)?;
                 team.judge(call.shape, verdict);
                 verdict
             }
@@ -300,7 +306,7 @@ impl Session {
         &mut self,
         (mut registered, team): (Option<&mut Registered>, &mut Team),
         call: &Call<'_>,
-        (comm, policy): (Comm, Policy),
+        (rounds, verdicts): (Rounds<'_>, Option<&mut Verdicts>),
         places: &Places,
     ) -> Result<Option<Reason>, Trouble> {
         let planned = match registered.as_deref_mut() {
@@ -317,15 +323,17 @@ impl Session {
         match told {
             Told::Failed => return Err(team.trouble()),
             Told::No => return Ok(Some(Reason::NoPlan)),
-            Told::Yes if policy != Policy::Auto => return Ok(None),
             Told::Yes => {}
         }
+        let Some(verdicts) = verdicts else { return Ok(None) };
         let bytes = |place: &Option<Place>| place.as_ref().map_or(0, Place::bytes);
-        let is_faster = measure(call, comm, (bytes(&places.input), bytes(&places.output)), |input, output| {
-            team.give(call, input)?;
-            let usable = self.usable(registered.as_deref(), team);
-            team.exchange(usable, call, &|| comm.progress(call.constants))?;
-            Ok(team.take(call, places.output.as_ref().map(|_| output))?)
+        let is_faster = verdicts.known_or(call.shape, || {
+            measure(call, rounds, (bytes(&places.input), bytes(&places.output)), |input, output| {
+                team.give(call, input)?;
+                let usable = self.usable(registered.as_deref(), team);
+                team.exchange(usable, call, &|| rounds.comm.progress(call.constants))?;
+                Ok(team.take(call, places.output.as_ref().map(|_| output))?)
+            })
         })?;
         Ok(if is_faster { None } else { Some(Reason::Slower) })
     }
@@ -355,6 +363,23 @@ impl Session {
         if let Some(number) = comm.attribute(self.key)? {
             return Ok(number);
         }
+        match self.make_record(comm) {
+            Ok(record) => {
+                let number = self.records.add(record);
+                comm.set_attribute(self.key, number)?;
+                Ok(number)
+            }
+            Err(Trouble::Mpi(code)) => Err(code.into()),
+            // This rank does not try again: the others may be at a later exchange.
+            Err(trouble) => {
+                comm.set_attribute(self.key, NO_RECORD)?;
+                Err(trouble)
+            }
+        }
+    }
+
+    /// The record of `comm`, with its counterpart on the cards. Collective.
+    fn make_record(&mut self, comm: Comm) -> Result<Record, Trouble> {
         let (rank, size) = (comm.rank()?, comm.size()?);
         let ranks = if comm.is_inter()? {
             Err(Reason::Intercommunicator)
@@ -378,15 +403,13 @@ impl Session {
             },
         };
         let name = Name::new(comm.name(), size);
-        let number = self.records.add(Record { comm, rank, size, name, policy, cards });
-        comm.set_attribute(self.key, number)?;
-        Ok(number)
+        Ok(Record { comm, rank, size, name, policy, verdicts: Verdicts::default(), cards })
     }
 
-    /// What all ranks of `comm` wish for it; `None` if they differ. Collective: waits for the last rank, as late as it may be.
+    /// What all ranks of `comm` wish for it; `None` if they differ. Collective.
     fn wish(&self, comm: Comm, rank: u32) -> Result<Option<Wish>, Trouble> {
         let own = comm.attribute(self.hint)?.map_or(Wish::Unsaid, Wish::numbered);
-        let agreed = hints::agreed(&comm.allgather(&[own.number()], &self.constants)?);
+        let agreed = hints::agreed(&self.rounds(comm).allgather(&[own.number()])?);
         if let (Err(cause), 0) = (&agreed, rank) {
             eprintln!("fpga-mpi: {cause}; calls of the communicator go to the MPI library");
         }
@@ -409,6 +432,7 @@ impl Session {
         };
         let own_leaders = leaders.iter().enumerate().filter(|(rank, leader)| *rank == **leader as usize);
         let ranks_of_leaders: Vec<u32> = own_leaders.map(|(rank, _)| ranks[rank]).collect();
+        self.rounds(comm).confirm()?;
         let team = Team::new(comm, rank, leaders)?;
         let enrolled = team.leaders().map(|leaders| self.enrol(leaders, &ranks_of_leaders)).transpose();
         let own = match enrolled {
@@ -434,14 +458,14 @@ impl Session {
 
     /// Makes the counterpart of `comm`, whose members all have cards and are `ranks` of the world, or says why there is none. Collective.
     fn enrol(&mut self, comm: Comm, ranks: &[u32]) -> Result<Result<Registered, Reason>, Trouble> {
-        let (rank, size, constants) = (comm.rank()?, comm.size()?, self.constants.clone());
+        let (rank, size, constants, timeout) = (comm.rank()?, comm.size()?, self.constants.clone(), self.timeout());
         let mut group = ranks.to_vec();
         group.sort_unstable();
         if self.differing.contains(&group) {
             return Ok(Err(Reason::Registration));
         }
         let Some(engine) = self.engine() else { return Ok(Err(Reason::NoCards)) };
-        match engine.register(Box::new(MpiPeers::new(comm, rank, size, constants))) {
+        match engine.register(Box::new(MpiPeers::new(comm, (rank, size), constants, timeout))) {
             Ok(registered) => Ok(Ok(registered)),
             // All ranks have this error.
             Err(error @ (Error::TableFull { .. } | Error::IdsSpent { .. } | Error::Differs { .. })) => {

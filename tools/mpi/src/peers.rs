@@ -7,6 +7,7 @@ use fpga_driver::{Peers, PeersError};
 
 use crate::abi::Constants;
 use crate::mpi::{self, Comm};
+use crate::rounds::Rounds;
 
 /// The members of a communicator. Collective calls of it are those of the communicator, in the order of the program's.
 #[derive(Debug)]
@@ -15,11 +16,17 @@ pub(crate) struct MpiPeers {
     rank: u32,
     size: u32,
     constants: Arc<Constants>,
+    timeout: Option<Duration>,
 }
 
 impl MpiPeers {
-    pub(crate) fn new(comm: Comm, rank: u32, size: u32, constants: Arc<Constants>) -> Self {
-        MpiPeers { comm, rank, size, constants }
+    pub(crate) fn new(
+        comm: Comm,
+        (rank, size): (u32, u32),
+        constants: Arc<Constants>,
+        timeout: Option<Duration>,
+    ) -> Self {
+        MpiPeers { comm, rank, size, constants, timeout }
     }
 }
 
@@ -32,9 +39,10 @@ impl Peers for MpiPeers {
         self.size
     }
 
-    /// Waits as long as MPI does: a rank may be late by any time, and the launcher ends a job whose rank is gone.
+    /// Without `FPGA_MPI_TIMEOUT`, waits as long as MPI does: a rank may be late by any time, and the launcher ends a job whose rank is
+    /// gone.
     fn allgather(&mut self, data: &[u8], _: Duration) -> Result<Vec<Vec<u8>>, PeersError> {
-        let gathered = self.comm.allgather(data, &self.constants);
-        gathered.map_err(|code| PeersError::Transport(mpi::text(code).into()))
+        let rounds = Rounds { comm: self.comm, constants: &self.constants, timeout: self.timeout };
+        rounds.allgather(data).map_err(|code| PeersError::Transport(mpi::text(code).into()))
     }
 }

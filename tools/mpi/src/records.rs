@@ -12,6 +12,7 @@ use crate::settings::Policy;
 use crate::shape::Reason;
 use crate::statistics::Name;
 use crate::team::Team;
+use crate::verdicts::Verdicts;
 
 /// One communicator.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Record {
     pub(crate) name: Name,
     /// Which of its calls go to the cards.
     pub(crate) policy: Policy,
+    /// What was measured, with [`Policy::Auto`].
+    pub(crate) verdicts: Verdicts,
     /// Its counterpart on the cards, or why it has none.
     pub(crate) cards: Result<Cards, Reason>,
 }
@@ -34,6 +37,9 @@ pub(crate) enum Cards {
     /// Ranks share cards. A leader has a communicator on its card, that of all leaders.
     Shared(Option<Registered>, Team),
 }
+
+/// Stands for a record that could not be made. Records have numbers above.
+pub(crate) const NO_RECORD: Word = 0;
 
 /// The records, by number.
 #[derive(Debug, Default)]

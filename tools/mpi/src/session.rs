@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use crate::abi::Constants;
 use crate::engine::{Engine, with_causes};
@@ -10,6 +11,7 @@ use crate::folding::Seat;
 use crate::foreign::{Code, Inside, SUCCESS, Word};
 use crate::mpi::{self, Comm, Key};
 use crate::records::{Cards, Records};
+use crate::rounds::Rounds;
 use crate::settings::{Policy, Settings};
 use crate::shape::Reason;
 use crate::statistics::Statistics;
@@ -21,6 +23,8 @@ pub(crate) struct Session {
     pub(crate) constants: Arc<Constants>,
     pub(crate) settings: Option<Settings>,
     pub(crate) world: Comm,
+    /// A communicator of this rank alone that returns errors, on which no handler of the program is called.
+    pub(crate) probe: Comm,
     pub(crate) rank: u32,
     size: u32,
     /// The cards, or why no call goes to them; the same on all ranks.
@@ -81,9 +85,11 @@ pub(crate) fn end() {
     let Some(mut session) = session().take() else { return };
     session.forget_all();
     session.report();
+    let _ = session.probe.free();
     // A card that closes is reset, and drops what its neighbours have sent. Also after a failure, which other ranks may not have seen.
+    // Without a timeout: all ranks come here, as to MPI_Finalize.
     if session.cards.is_ok() {
-        let _ = session.world.barrier();
+        let _ = Rounds { comm: session.world, constants: &session.constants, timeout: None }.barrier();
     }
 }
 
@@ -130,6 +136,7 @@ impl Session {
         Ok(Session {
             settings: settings.ok(),
             world,
+            probe: Comm(constants.comm_self).returning_errors(&constants)?,
             rank,
             size,
             cards,
@@ -142,6 +149,16 @@ impl Session {
             statistics: Statistics::new(are_printed),
             constants,
         })
+    }
+
+    /// Longest wait for a card or for another rank.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.settings.as_ref()?.timeout
+    }
+
+    /// Exchanges on a communicator.
+    pub(crate) fn rounds(&self, comm: Comm) -> Rounds<'_> {
+        Rounds { comm, constants: &self.constants, timeout: self.timeout() }
     }
 
     /// The card of this rank, if it has one.
@@ -194,14 +211,17 @@ fn agree(
     settings: &Result<Settings, String>,
     size: u32,
 ) -> mpi::Result<Result<JobCards, Reason>> {
+    let rounds = Rounds { comm: world, constants, timeout: None };
     let is_multiple = mpi::thread_level()? >= constants.thread_multiple;
     let terms = |settings: &Settings| {
+        if is_multiple {
+            return "multiple".to_owned();
+        }
         let terms = settings.common().map(|(name, value)| format!("{name}={value}"));
         [&[if settings.cards.is_empty() { "no cards" } else { "cards" }.to_owned()], &terms[..]].concat().join("\n")
     };
-    let stated = settings.as_ref().map(terms);
-    let stated = statement(if is_multiple { Ok("multiple".to_owned()) } else { stated.map_err(Clone::clone) });
-    let all = world.allgather(&stated, constants)?;
+    let stated = statement(settings.as_ref().map(terms).map_err(Clone::clone));
+    let all = rounds.allgather(&stated)?;
     if let Some(cause) = first_failure(&all) {
         tell(world, &cause)?;
         return Ok(Err(Reason::NoCards));
@@ -233,8 +253,8 @@ fn agree(
     let card = settings.cards.get(number as usize);
     let engine = card.map(|card| Engine::open(card, settings.in_rank_order, settings.timeout)).transpose();
     let opened = statement(engine.as_ref().map(|_| String::new()).map_err(Clone::clone));
-    let all = world.allgather(&opened, constants)?;
-    let seats = world.allgather_numbers(&[host, i64::from(card.is_some())], constants)?;
+    let all = rounds.allgather(&opened)?;
+    let seats = rounds.allgather_numbers(vec![host, i64::from(card.is_some())])?;
     match (first_failure(&all), engine) {
         (None, Ok(engine)) => {
             let seats = seats.chunks_exact(2).map(|seat| Seat { host: seat[0], has_card: seat[1] != 0 }).collect();

@@ -21,8 +21,6 @@ const ALIGNMENT: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long the MPI library makes progress at a time: long enough for a few messages whose sender waits for each.
 const SERVICE: Duration = Duration::from_micros(50);
-/// Bits of the card's counter in a completion.
-const CYCLES_MASK: u64 = (1 << 48) - 1;
 
 /// Where the data of one side lies. All of it is in one or the other list of copies.
 #[derive(Debug, Default)]
@@ -229,7 +227,7 @@ impl Flights {
         check(completion, self.node, self.settled, operation)?;
         if self.program.contains(&self.settled) {
             self.issued.get_or_insert(completion.issued);
-            self.ended = completion.issued.wrapping_add(completion.t2) & CYCLES_MASK;
+            self.ended = completion.issued.wrapping_add(completion.t2) & Completion::CYCLES_MASK;
         }
         self.settled += 1;
         Ok(true)
@@ -237,7 +235,7 @@ impl Flights {
 
     /// Cycles of the program, once all are complete.
     fn cycles(&self) -> u64 {
-        self.issued.map_or(0, |issued| self.ended.wrapping_sub(issued) & CYCLES_MASK)
+        self.issued.map_or(0, |issued| self.ended.wrapping_sub(issued) & Completion::CYCLES_MASK)
     }
 }
 

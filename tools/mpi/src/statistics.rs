@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cmdseq::completion::microseconds;
 use serde::Serialize;
 
 use crate::settings::Format;
@@ -120,7 +121,7 @@ impl Statistics {
 
     /// The report of rank `rank` of `ranks`, in the fabric's time for the cards.
     pub(crate) fn report(&self, format: Format, mpi: &str, (rank, ranks): (u32, u32), clock_khz: u32) -> String {
-        let cards_us = |cycles: u64| if clock_khz == 0 { 0.0 } else { cycles as f64 * 1e3 / f64::from(clock_khz) };
+        let cards_us = |cycles: u64| if clock_khz == 0 { 0.0 } else { microseconds(cycles, clock_khz) };
         let row = |(op, row): (&&'static str, &Row)| PrintedRow {
             op,
             offloaded: row.offloaded,

@@ -11,6 +11,8 @@ use crate::mpi;
 pub(crate) enum Trouble {
     Card(Error),
     Mpi(Code),
+    /// Another rank has not joined an exchange in time.
+    Late,
     /// An earlier call has failed, and this rank uses its card no more.
     Earlier(String),
     /// That of the rank whose card this rank uses.
@@ -30,7 +32,7 @@ impl From<Error> for Trouble {
 
 impl From<Code> for Trouble {
     fn from(code: Code) -> Self {
-        Trouble::Mpi(code)
+        if code == mpi::LATE { Trouble::Late } else { Trouble::Mpi(code) }
     }
 }
 
@@ -40,6 +42,7 @@ impl Trouble {
         match self {
             Trouble::Card(error) => with_causes(error),
             Trouble::Mpi(code) => mpi::text(*code),
+            Trouble::Late => mpi::text(mpi::LATE),
             Trouble::Earlier(cause) => format!("an earlier call has failed: {cause}"),
             Trouble::Counts { sent, counted } => format!(
                 "an allgatherv sends {sent} B from this rank, and its receive counts say {counted} B: expected the same"

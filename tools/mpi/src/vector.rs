@@ -8,7 +8,7 @@ use cmdseq::plan::{Collective, Request};
 
 use crate::abi::Constants;
 use crate::arguments::{Arguments, Side};
-use crate::mpi::Comm;
+use crate::rounds::Rounds;
 use crate::shape::{BYTES_MAX, Reason, Shape, bytes, is_misplaced, size_of};
 use crate::trouble::Trouble;
 
@@ -21,11 +21,10 @@ const INVALID: i64 = -1;
 /// Those of MPI, and counts of an allgatherv that differ on this rank. The inner one says why the cards do not take the call.
 pub(crate) fn shape(
     arguments: &Arguments,
-    constants: &Constants,
-    comm: Comm,
+    rounds: Rounds<'_>,
     (rank, size): (u32, u32),
 ) -> Result<Result<Shape, Reason>, Trouble> {
-    let Arguments { collective, send, receive, .. } = arguments;
+    let (constants, Arguments { collective, send, receive, .. }) = (rounds.constants, arguments);
     let root = if collective.has_root() { arguments.root } else { 0 };
     let Some(root) = u32::try_from(root).ok().filter(|root| *root < size) else { return Ok(Err(Reason::Invalid)) };
     let is_in_place = |side: &Side| side.buffer == constants.in_place;
@@ -35,7 +34,7 @@ pub(crate) fn shape(
         Collective::Alltoallv => {
             let sends = if is_in_place(send) { row(receive) } else { row(send) };
             let own = [sends, row(receive)].concat();
-            let all = comm.allgather_numbers(&own, constants)?;
+            let all = rounds.allgather_numbers(own)?;
             square(&all, size as usize)
         }
         _ => {
@@ -49,8 +48,7 @@ pub(crate) fn shape(
             // The counts of the root, and the bytes of each rank: whoever does not know a number adds 0.
             let mut numbers = if rank == root { row(side) } else { vec![0; size as usize] };
             numbers.extend((0..size).map(|other| if other == rank { own } else { 0 }));
-            comm.sum_numbers(&mut numbers, constants)?;
-            of_root(numbers)
+            of_root(rounds.sum_numbers(numbers)?)
         }
     };
     let counts: Result<Vec<u64>, _> = counts.into_iter().map(u64::try_from).collect();

@@ -4,7 +4,9 @@
 
    errors full: the tables of the cards are full, so a plan that needs more entries does not run on them.
    errors some: rank 1 is later than a card waits, on a communicator that rank 2 is not in, and has no error in.
+   errors late_new, late_vector: rank 1 is later than a card waits; the calls after that have new sizes, or are vector forms.
    errors type: a datatype that is not committed, which the MPI library reports on all ranks.
+   errors fatal: the same, and no error is handled.
    errors logical: prints what logical operations on integers of Fortran give, a class of errors or a value.
    errors place: MPI_IN_PLACE where MPI does not take it, on all ranks, which the MPI library reports.
    errors handler: an error of rank 0, whose handler makes the collective that the other ranks make in no handler.
@@ -47,7 +49,25 @@ static int with_full_tables(int rank, int ranks) {
     return wrong;
 }
 
-static int of_type(void) {
+/* Counts calls without an error on ranks that some others have left. */
+static int after_late(int rank, int ranks, int is_vector) {
+    int own[RANKS_MAX] = {0}, all[RANKS_MAX], counts[RANKS_MAX], places[RANKS_MAX], wrong = 0;
+    MPI_Comm comm = MPI_COMM_WORLD;
+    for (int i = 0; i < ranks; i++) counts[i] = 1, places[i] = i;
+    wrong += MPI_Barrier(comm) != MPI_SUCCESS;
+    if (rank == 1) sleep(6);
+    MPI_Barrier(comm);
+    for (int i = 1; i <= 3; i++) {
+        int code = is_vector ? MPI_Alltoallv(own, counts, places, MPI_INT, all, counts, places, MPI_INT, comm)
+                             : MPI_Bcast(own, i, MPI_INT, 0, comm);
+        wrong += code == MPI_SUCCESS;
+    }
+    printf("rank %d: %d wrong\n", rank, wrong);
+    return wrong;
+}
+
+static int of_type(int is_fatal) {
+    if (is_fatal) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     int data[6] = {0}, class = MPI_SUCCESS;
     MPI_Datatype spread;
     MPI_Type_vector(3, 1, 2, MPI_INT, &spread);
@@ -162,7 +182,10 @@ int main(int argc, char **argv) {
         does_jump = strcmp(argv[1], "jump") == 0;
         int wrong = strcmp(argv[1], "some") == 0   ? on_some(rank)
                     : strcmp(argv[1], "full") == 0  ? with_full_tables(rank, ranks)
-                    : strcmp(argv[1], "type") == 0  ? of_type()
+                    : strcmp(argv[1], "type") == 0  ? of_type(0)
+                    : strcmp(argv[1], "fatal") == 0 ? of_type(1)
+                    : strcmp(argv[1], "late_new") == 0    ? after_late(rank, ranks, 0)
+                    : strcmp(argv[1], "late_vector") == 0 ? after_late(rank, ranks, 1)
                     : strcmp(argv[1], "place") == 0 ? of_place(rank)
                     : strcmp(argv[1], "logical") == 0 ? of_logical(rank)
                                                       : with_handler(rank);

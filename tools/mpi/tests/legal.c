@@ -11,6 +11,7 @@
    legal file NAME: a file that both ranks write and read, by collective calls.
    legal delete: delete functions of attributes which call collectives of the communicator that is freed.
    legal late: a communicator that is freed before its last request ends.
+   legal multiple: MPI_THREAD_MULTIPLE.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
 #include <mpi.h>
 #include <stdio.h>
@@ -316,7 +317,8 @@ int main(int argc, char **argv) {
     /* Children are a job of their own, whose statistics would take the place of their parents'. */
     int is_child = strcmp(argv[1], "child") == 0;
     if (is_child) unsetenv("FPGA_MPI_STATS");
-    MPI_Init(&argc, &argv);
+    int level = strcmp(argv[1], "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, level, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_get_parent(&parent);
     if (is_child || strcmp(argv[1], "spawn") == 0) with_children(argv[0], parent);

@@ -201,11 +201,8 @@ impl Operation {
             // Another thread may have seen it end since.
             let Some(flight) = self.flight()? else { return Ok(true) };
             let cards = &mut state.cards;
-            let waited = match cards.times(id)? {
-                // The copy of its output took too long.
-                Some(times) => Ok(Some(times)),
-                None => py.detach(|| wait(cards)),
-            };
+            // Done already if the copy of its output took too long.
+            let waited = py.detach(|| wait(cards));
             if let Err(error) = &waited {
                 goes_on = error.class == Class::Timeout && cards.in_flight() == Some(id);
             }

@@ -143,8 +143,12 @@ impl Shared {
     /// Closes the cards; aborts what is in flight.
     pub(crate) fn close(&self, py: Python<'_>) -> Result<()> {
         let taken = match self.on(|state| Ok(state.take())) {
-            // After a panic nobody uses the cards again.
-            Err(Error::Internal(_)) => None,
+            // What a panic has left goes too, and then the lock is as that of any closed cards.
+            Err(Error::Internal(_)) => {
+                let taken = unpoisoned(&self.state).take();
+                self.state.clear_poison();
+                taken
+            }
             taken => taken?,
         };
         if let Some(launch) = taken.as_ref().and_then(|state| state.launched.upgrade()) {

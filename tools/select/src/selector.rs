@@ -256,9 +256,10 @@ impl Selector {
                 (Some(engines), _) => engines.endpoint(node),
                 (None, shell @ (Shell::S10Dfl | Shell::S10Pac)) => {
                     let card = D5005::new(&fabric, node);
-                    card.release();
                     // Without OFS the card is its own control function.
                     if shell == Shell::S10Dfl {
+                        // As a driver of the control function has done after power-up: the card's own function cannot.
+                        card.release();
                         add(Part::Control, card.control());
                     }
                     if let Some(exerciser) = card.exerciser() {

@@ -83,6 +83,6 @@ pub(crate) struct RouteShow {
 }
 
 fn algorithm_parser() -> impl TypedValueParser<Value = TreeAlgorithm> {
-    PossibleValuesParser::new(TreeAlgorithm::ALL.map(TreeAlgorithm::name))
-        .try_map(|name| TreeAlgorithm::ALL.into_iter().find(|one| one.name() == name).ok_or("unknown algorithm"))
+    PossibleValuesParser::new(TreeAlgorithm::ALL.iter().map(|one| one.name()))
+        .try_map(|name| TreeAlgorithm::ALL.iter().copied().find(|one| one.name() == name).ok_or("unknown algorithm"))
 }

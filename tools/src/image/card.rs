@@ -12,8 +12,15 @@ use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::progress;
 
+/// What is said of a card into which no load has begun.
+pub(super) const UNCHANGED: &str = "the card was not changed";
+
 /// A card, opened.
-pub(super) struct ImageCard(Region);
+pub(super) struct ImageCard {
+    region: Region,
+    /// Whether a load of this command has begun.
+    is_changed: bool,
+}
 
 /// Returns whose cards take files of a format.
 fn maker(format: Format) -> Maker {
@@ -48,17 +55,17 @@ impl ImageCard {
             let count = selection.functions.len();
             return Err(Failure::usage(format!("{text} selects {count} functions: select one")));
         };
-        Ok(ImageCard(Region::open(function.clone())?))
+        Ok(ImageCard { region: Region::open(function.clone())?, is_changed: false })
     }
 
     /// Returns the interface that images must be made for.
     pub(super) fn interface(&self) -> Uuid {
-        Uuid::from_u128(self.0.interface())
+        Uuid::from_u128(self.region.interface())
     }
 
     /// Returns whether an image is for the card's interface; `None` if it does not say what it is for.
     pub(super) fn fits(&self, image: &Image<'_>) -> Option<bool> {
-        if maker(image.format()) != self.0.maker() || is_for_emulation(image) {
+        if maker(image.format()) != self.region.maker() || is_for_emulation(image) {
             return Some(false);
         }
         let interfaces = image.interfaces();
@@ -69,7 +76,7 @@ impl ImageCard {
     pub(super) fn checked<'a>(&self, path: &Path, image: &Image<'a>, unchecked: bool) -> Result<&'a [u8]> {
         let (path, card, format) = (printable(&path.to_string_lossy()), self.interface(), image.format());
         let refused = |what: String| Err(Failure::refused(format!("{path}: {what}")));
-        let (theirs, ours) = (maker(format), self.0.maker());
+        let (theirs, ours) = (maker(format), self.region.maker());
         if theirs != ours {
             let (theirs, ours) = (possessive(theirs), possessive(ours));
             return refused(format!("{} files are for {theirs} cards, and this card is {ours}", format.name()));
@@ -98,7 +105,7 @@ impl ImageCard {
     /// Loads a bitstream, with a bar on a terminal.
     pub(super) fn load(&mut self, bitstream: &[u8], what: &'static str, interrupt: &Interrupt) -> Result<()> {
         let bar = progress::bytes(bitstream.len() as u64, what);
-        let loaded = self.0.load(bitstream, |progress| {
+        let loaded = self.region.load(bitstream, |progress| {
             bar.set_position(progress.pushed);
             match interrupt.check() {
                 Ok(()) => ControlFlow::Continue(()),
@@ -106,7 +113,21 @@ impl ImageCard {
             }
         });
         bar.finish_and_clear();
+        self.is_changed |= self.region.has_begun();
         Ok(loaded?)
+    }
+
+    /// Returns whether the card may hold something else than when it was opened.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Says that the card was not changed, and what it holds if it tells.
+    pub(super) fn unchanged(&self) -> String {
+        match self.contents() {
+            Ok(Some(holds)) => format!("{UNCHANGED}, and holds accelerator {holds}"),
+            _ => UNCHANGED.to_owned(),
+        }
     }
 
     /// Makes sure that the card holds what the image says, as far as the card tells.
@@ -128,6 +149,6 @@ impl ImageCard {
     }
 
     fn contents(&self) -> Result<Option<Uuid>> {
-        Ok(self.0.contents()?.map(Uuid::from_u128))
+        Ok(self.region.contents()?.map(Uuid::from_u128))
     }
 }

@@ -5,7 +5,7 @@
 //! undone.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -236,12 +236,10 @@ fn write_note(folder: &Path, name: &str, note: &impl Serialize) -> Result<()> {
 }
 
 fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    let (file, _) = match path.symlink_metadata() {
+    let text = match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        _ => input_file::open(path)?,
+        _ => input_file::read(path, NOTE_BYTES_MAX)?,
     };
-    let mut text = Vec::new();
-    file.take(NOTE_BYTES_MAX).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         let what = format!("{}: invalid note of a port: {error}", printable(&path.to_string_lossy()));
         Failure::refused(what).with_help("set its masks by setpci (ECAP_AER+08.l and +14.l), and delete the file")

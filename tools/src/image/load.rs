@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::{Cli, ImageLoad};
 use crate::exit::{Exit, Failure, Result};
-use crate::image::card::ImageCard;
+use crate::image::card::{ImageCard, UNCHANGED};
 use crate::image::kept::Kept;
 use crate::image::upstream::{PortAbove, Upstream};
 use crate::image::{parse, read};
@@ -19,8 +19,6 @@ use crate::{cards, functions, output, size};
 
 /// What a card holds after a load that failed.
 const NOTHING: &str = "no accelerator is loaded";
-/// What it holds after a load that was not started.
-const UNCHANGED: &str = "the card was not changed";
 /// What is said before the failure of what follows a load.
 pub(super) const LOADED_BUT: &str = "the image is loaded, but";
 /// What helps while the journal is kept.
@@ -122,11 +120,13 @@ pub(super) fn unmask<T>(upstream: Option<Upstream<'_>>, loaded: Result<T>) -> Re
 
 /// Loads the image that was there before. Returns the failure, with what the card holds now.
 fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Failure {
-    let is_refused = failure.exit() == Exit::Refused;
+    if !card.is_changed() {
+        // A file that is refused has no part in what the card does.
+        let is_refused = failure.exit() == Exit::Refused;
+        let failure = if is_refused { failure } else { failure.with_help(&card.unchanged()) };
+        return told(failure, kept.map_or(Ok(()), Kept::refused));
+    }
     match kept {
-        // Nothing was started: the card holds what it held.
-        Some(kept) if is_refused => told(failure, kept.refused()),
-        None if is_refused => failure,
         Some(kept) => undo(card, kept, failure).0,
         None => failure.with_help(NOTHING),
     }
@@ -136,10 +136,10 @@ fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Fai
 /// it is loaded. The journal is kept as long as trying again may help.
 pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Failure, Option<String>) {
     let good = kept.good();
-    let holds = if good.is_err() && failure.exit() == Exit::Refused { UNCHANGED } else { NOTHING };
     let before = good.and_then(|good| {
         good.map(|data| load_kept(card, kept, &data, "rolling back", &Interrupt::default())).transpose()
     });
+    let holds = if card.is_changed() { NOTHING } else { UNCHANGED };
     match before {
         Ok(Some(before)) => match kept.gave_up() {
             Ok(()) => (failure.with_help(&format!("rolled back to {before}")), Some(before)),
@@ -150,6 +150,8 @@ pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Fail
             Exit::Interrupted => (failure.with_help(&format!("{RECOVER} to load the image")), None),
             // An image that recovering has found, and that was refused. A load that was killed before it may be left.
             Exit::Refused => (told(failure.with_help(UNCHANGED), kept.refused()), None),
+            // The card did not let a load begin.
+            _ if !card.is_changed() => (failure.with_help(&format!("{UNCHANGED}; {RECOVER} to try again")), None),
             // It would fail again.
             _ => (told(failure.with_help(NOTHING), kept.gave_up()), None),
         },

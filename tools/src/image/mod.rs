@@ -8,7 +8,6 @@ pub(crate) mod mock;
 pub(crate) mod recover;
 mod upstream;
 
-use std::io::Read as _;
 use std::path::Path;
 
 use cmdseq::text::printable;
@@ -19,14 +18,7 @@ use crate::input_file;
 
 /// Reads a file that may be an image.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let (file, metadata) = input_file::open(path)?;
-    let bytes = metadata.len();
-    if bytes > BYTES_MAX {
-        return Err(refused(path, &Error::TooLong { bytes, limit: BYTES_MAX }));
-    }
-    let mut data = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut data).map_err(|error| Failure::file(path, &error))?;
-    Ok(data)
+    input_file::read(path, BYTES_MAX)
 }
 
 /// Takes a file apart.

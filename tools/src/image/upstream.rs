@@ -7,13 +7,14 @@
 //! nothing. A note that is found under the lock is of a killed load, of whichever card: its masks are the ones from before, and what
 //! the port has now is not.
 
+use cmdseq::text::with_causes;
 use fpga_hal::PciAddress;
 use fpga_hal::sysfs::{ErrorMasks, Port, PortError, Sysfs};
 use fpga_select::Selector;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure, Result, with_causes};
+use crate::exit::{Exit, Failure, Result};
 use crate::image::kept::{Kept, MaskNote, PortNote};
 
 /// What was done with the port above, as in `fpgactl.image-load/1`.

@@ -2,25 +2,22 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::text::Format;
 use crate::cli::Cli;
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, PAUSE, is_ready};
 use crate::output;
 
 /// Largest head of a request.
 const HEAD_MAX: usize = 8 << 10;
 /// Time limit of a connection, for the request and the answer together.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// Interval at which the loop checks for a signal.
-const PAUSE_MS: u16 = 50;
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -46,9 +43,8 @@ pub(super) fn serve(
     }
     loop {
         interrupt.check()?;
-        let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        // An interrupted wait is followed by a check.
-        let _ = poll(&mut ready, PollTimeout::from(PAUSE_MS));
+        // However the wait ends, accepting does not wait.
+        let _ = is_ready(&listener, PollFlags::POLLIN, PAUSE);
         match listener.accept() {
             Ok((stream, _)) => {
                 if let Err(error) = answer(stream, &body) {

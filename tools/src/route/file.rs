@@ -1,6 +1,5 @@
 //! Files of collectives and of tables.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use cmdseq::routing::{
@@ -202,11 +201,6 @@ fn shape(path: &Path, sides: [u32; 3]) -> Result<Torus3> {
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
-    let (file, _) = input_file::open(path)?;
-    let mut text = Vec::new();
-    file.take(BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| Failure::file(path, &error))?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(Failure::refused(format!("{}: a file has at most {BYTES_MAX} bytes", path.display())));
-    }
+    let text = input_file::read(path, BYTES_MAX)?;
     serde_json::from_slice(&text).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
 }

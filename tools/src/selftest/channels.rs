@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use fpga_driver::channel::{Error, Losses, Network, Reader, Settings};
 use fpga_hal::Function;
 
-use crate::selftest::checks::{Checks, WrongData, compare, rate};
+use crate::data::{WrongData, compare};
+use crate::selftest::checks::{Checks, rate};
 
 /// Bytes that are sent, in parts that fit the ring.
 const BYTES: usize = 256 << 10;

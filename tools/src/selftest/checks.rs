@@ -2,13 +2,18 @@
 
 use std::time::Instant;
 
+use cmdseq::text::with_causes;
+use fpga_driver::{Card, msgdma, xdma};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::exit::with_causes;
+use crate::data::{WrongData, compare, pattern};
+use crate::interrupt::Interrupt;
 
 /// Card memory that a test uses. Its contents are saved before and restored after.
 pub(super) const TESTED_BYTES: usize = 4 << 20;
+/// Lengths of transfers: around the beats, lines, pages and buffers of engines.
+const LENGTHS: [usize; 9] = [1, 3, 63, 64, 65, 4095, 4097, 1 << 20, TESTED_BYTES - 1];
 
 /// One check.
 #[derive(Debug, JsonSchema, Serialize)]
@@ -43,43 +48,112 @@ impl Checks {
     }
 }
 
-/// A test that has failed, or what restores the memory that it used.
+/// Why a test failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{first}; {bytes} bytes at 0x0 are not restored")]
-pub(super) struct NotRestored {
-    /// The first failure.
-    first: String,
-    bytes: usize,
+pub(super) enum Failed {
+    #[error(transparent)]
+    Card(#[from] fpga_driver::Error),
+    #[error(transparent)]
+    Xdma(#[from] xdma::Error),
+    #[error(transparent)]
+    Msgdma(#[from] msgdma::Error),
+    #[error(transparent)]
+    Data(#[from] WrongData),
+    #[error("a window on card memory")]
+    Window(#[source] fpga_hal::Error),
+    /// The test, or what restores the memory that it used; `first` is the first failure.
+    #[error("{first}; {bytes} bytes at 0x0 are not restored")]
+    NotRestored { first: String, bytes: usize },
+    #[error("interrupted")]
+    Interrupted,
+    #[error("{0}")]
+    Other(String),
 }
 
-/// Returns how a test has ended that used `bytes` of card memory, given whether they were `restored`.
-pub(super) fn after_restoring<T, E: std::error::Error + From<NotRestored>>(
-    tested: std::result::Result<T, E>,
-    restored: std::result::Result<(), E>,
+/// Result with the failure of a test.
+pub(super) type Result<T> = std::result::Result<T, Failed>;
+
+/// What moves bytes to and from card memory.
+pub(super) trait CardMemory {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()>;
+
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<()>;
+
+    /// Ends what a failed transfer has left in flight. Memory keeps its contents.
+    fn end_transfers(&mut self) -> Result<()>;
+}
+
+impl CardMemory for Card {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
+        Ok(self.read_memory(address, data)?)
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+        Ok(self.write_memory(address, data)?)
+    }
+
+    fn end_transfers(&mut self) -> Result<()> {
+        Ok(self.abort()?)
+    }
+}
+
+impl CardMemory for xdma::Engine {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
+        Ok(self.read(address, data)?)
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+        Ok(self.write(address, data)?)
+    }
+
+    fn end_transfers(&mut self) -> Result<()> {
+        Ok(self.reset()?)
+    }
+}
+
+impl CardMemory for msgdma::Engine {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
+        Ok(self.read(address, data)?)
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+        Ok(self.write(address, data)?)
+    }
+
+    fn end_transfers(&mut self) -> Result<()> {
+        Ok(self.reset()?)
+    }
+}
+
+/// Runs a test between saving and restoring the first `bytes` bytes of card memory.
+pub(super) fn restoring<M: CardMemory>(
+    memory: &mut M,
     bytes: usize,
-) -> std::result::Result<T, E> {
-    match restored {
+    test: impl FnOnce(&mut M) -> Result<String>,
+) -> Result<String> {
+    let mut saved = vec![0; bytes];
+    memory.read(0, &mut saved)?;
+    let tested = test(memory);
+    let ended = if tested.is_err() { memory.end_transfers() } else { Ok(()) };
+    match ended.and_then(|()| memory.write(0, &saved)) {
         Ok(()) => tested,
-        Err(error) => Err(NotRestored { first: with_causes(&tested.err().unwrap_or(error)), bytes }.into()),
+        Err(error) => Err(Failed::NotRestored { first: with_causes(&tested.err().unwrap_or(error)), bytes }),
     }
 }
 
-/// Data that is not what was written.
-#[derive(Debug, thiserror::Error)]
-#[error("wrong data at card address {address:#x}: wrote {wrote:#04x}, read {read:#04x}")]
-pub(super) struct WrongData {
-    address: u64,
-    wrote: u8,
-    read: u8,
-}
-
-/// Compares what was read from card memory with what was written.
-pub(super) fn compare(address: u64, wrote: &[u8], read: &[u8]) -> std::result::Result<(), WrongData> {
-    let differs = wrote.iter().zip(read).position(|(wrote, read)| wrote != read);
-    match differs {
-        Some(place) => Err(WrongData { address: address + place as u64, wrote: wrote[place], read: read[place] }),
-        None => Ok(()),
+/// Writes and reads back transfers of several lengths, and describes the lengths.
+pub(super) fn transfers(memory: &mut impl CardMemory, interrupt: &Interrupt) -> Result<String> {
+    let (mut data, mut back) = (vec![0; TESTED_BYTES], vec![0; TESTED_BYTES]);
+    for (number, bytes) in LENGTHS.into_iter().enumerate() {
+        interrupt.check().map_err(|_| Failed::Interrupted)?;
+        pattern(number as u64, 0, 0, &mut data[..bytes]);
+        let address = (TESTED_BYTES - bytes).min(number) as u64;
+        memory.write(address, &data[..bytes])?;
+        back.fill(0);
+        memory.read(address, &mut back[..bytes])?;
+        compare(address, &data[..bytes], &back[..bytes])?;
     }
+    Ok(format!("{} lengths up to 4 MiB", LENGTHS.len()))
 }
 
 /// Bytes per time, for people.

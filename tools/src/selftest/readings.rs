@@ -1,5 +1,6 @@
 //! Test of the readings: sensors answer and are plausible, and no error is noted.
 
+use cmdseq::text::with_causes;
 use fpga_driver::readings::{Readings, Value};
 use fpga_hal::Function;
 
@@ -8,12 +9,12 @@ use crate::selftest::checks::Checks;
 /// Reads everything.
 pub(super) fn test(checks: &mut Checks, function: &Function) {
     checks.run("readings", || {
-        let readings = Readings::of(function).map_err(|error| error.to_string())?;
+        let readings = Readings::of(function).map_err(|error| with_causes(&error))?;
         let alarms = readings.alarms().map(|one| {
             let note = one.meaning().unwrap_or_else(|| one.value.state().to_owned());
             format!("{} {}: {note}", one.part, one.name)
         });
-        let failures = readings.failures.iter().map(|(part, error)| format!("{part}: {error}"));
+        let failures = readings.failures.iter().map(|(part, error)| format!("{part}: {}", with_causes(error)));
         let wrong: Vec<String> = alarms.chain(failures).collect();
         if !wrong.is_empty() {
             return Err(Wrong(wrong.join("; ")));

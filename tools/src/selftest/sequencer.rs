@@ -5,27 +5,14 @@ use std::time::{Duration, Instant};
 use cmdseq::Instruction;
 use fpga_driver::{Card, CardFunctions, Error};
 
-use crate::data::pattern;
+use crate::data::{compare, pattern};
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{Checks, NotRestored, TESTED_BYTES, WrongData, after_restoring, compare, rate};
+use crate::selftest::checks::{Checks, Failed, Result, TESTED_BYTES, rate, restoring};
 
 /// Instructions that are timed.
 const INSTRUCTIONS: u32 = 1000;
 /// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a test of a sequencer failed.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Card(#[from] Error),
-    #[error(transparent)]
-    Data(#[from] WrongData),
-    #[error(transparent)]
-    NotRestored(#[from] NotRestored),
-    #[error("{0}")]
-    Other(String),
-}
 
 /// Tests the sequencer of a function. Returns whether it is a model; `None` without a sequencer.
 pub(super) fn test(checks: &mut Checks, functions: CardFunctions, interrupt: &Interrupt) -> Option<bool> {
@@ -46,13 +33,13 @@ pub(super) fn test(checks: &mut Checks, functions: CardFunctions, interrupt: &In
     Some(card.is_mock())
 }
 
-fn describe(card: &Card) -> Result<String, Failed> {
+fn describe(card: &Card) -> Result<String> {
     let ((major, minor), of) = (card.version(), card.capabilities());
     let (node, nodes, topology) = (card.node(), of.nodes, of.topology.name());
     Ok(format!("registers {major}.{minor}, {} MHz, node {node} of {nodes} ({topology})", of.clock_khz / 1000))
 }
 
-fn instructions(card: &mut Card) -> Result<String, Failed> {
+fn instructions(card: &mut Card) -> Result<String> {
     let began = Instant::now();
     for _ in 0..INSTRUCTIONS {
         card.run([Instruction::nop()], TIMEOUT)?;
@@ -61,20 +48,15 @@ fn instructions(card: &mut Card) -> Result<String, Failed> {
     Ok(format!("{INSTRUCTIONS} no-ops one by one, {us:.1} us each from doorbell to completion"))
 }
 
-fn memory(card: &mut Card) -> Result<String, Failed> {
+fn memory(card: &mut Card) -> Result<String> {
     let bytes = usize::try_from(card.capabilities().memory_bytes).unwrap_or(TESTED_BYTES).min(TESTED_BYTES);
     if bytes == 0 {
         return Err(Failed::Other("the card says that it has no memory".to_owned()));
     }
-    let mut saved = vec![0; bytes];
-    card.read_memory(0, &mut saved)?;
-    let tested = written_and_read(card, bytes);
-    let ended = if tested.is_err() { card.abort() } else { Ok(()) };
-    let restored = ended.and_then(|()| card.write_memory(0, &saved)).map_err(Failed::from);
-    after_restoring(tested, restored, bytes)
+    restoring(card, bytes, |card| written_and_read(card, bytes))
 }
 
-fn written_and_read(card: &mut Card, bytes: usize) -> Result<String, Failed> {
+fn written_and_read(card: &mut Card, bytes: usize) -> Result<String> {
     let (mut data, mut back) = (vec![0; bytes], vec![0; bytes]);
     pattern(1, 0, 0, &mut data);
     let began = Instant::now();
@@ -87,7 +69,7 @@ fn written_and_read(card: &mut Card, bytes: usize) -> Result<String, Failed> {
     Ok(format!("{} MiB written and read back: write {write}, read {read}", bytes >> 20))
 }
 
-fn errors(card: &Card) -> Result<String, Failed> {
+fn errors(card: &Card) -> Result<String> {
     let health = card.sequencer_state()?.health;
     let of_sequencer = (!health.is_good()).then(|| health.to_string());
     let of_shell = card.shell_errors()?.into_iter().map(|one| one.to_string());

@@ -64,11 +64,11 @@ fn queue(row: &Row) -> String {
 }
 
 fn operations(row: &Row) -> String {
-    row.rate().map_or("-".to_owned(), |(operations, _)| scaled(operations))
+    row.rates().map_or("-".to_owned(), |rates| scaled(rates.operations_per_s))
 }
 
 fn gbps(row: &Row) -> String {
-    row.rate().map_or("-".to_owned(), |(_, gbps)| format!("{gbps:.2}"))
+    row.rates().map_or("-".to_owned(), |rates| format!("{:.2}", rates.gbps))
 }
 
 fn failed(row: &Row) -> String {

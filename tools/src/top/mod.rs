@@ -21,19 +21,21 @@ use nix::poll::PollFlags;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{LeaveAlternateScreen, disable_raw_mode};
+use ratatui::crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::{self, Interrupt};
+use crate::interrupt::{self, Interrupt, PAUSE};
 use crate::output;
 use crate::stats::{self, Before};
 use columns::COLUMNS;
 use model::Model;
 use screen::{Pressed, Screen};
 
-/// Interval at which the loop checks for a signal.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Most columns, and most lines, that are drawn: a terminal may have 65535 of each, and each cell takes memory.
+const SIDE_MAX: u16 = 1000;
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Top) -> Result<()> {
     // No signal ends the command while the terminal is changed.
@@ -41,7 +43,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Top) -> Result<()> {
     let mut readings = Readings::new(cli)?;
     let interval = Duration::from_secs_f64(arguments.interval);
     if arguments.once || !std::io::stdout().is_terminal() {
-        wait(&interrupt, interval)?;
+        interrupt.wait_until(Instant::now() + interval)?;
         readings.read(cli)?;
         return output::text(&table(&readings.model, arguments.sort));
     }
@@ -70,16 +72,6 @@ impl Readings {
         self.model.update(read, self.start.elapsed());
         Ok(())
     }
-}
-
-/// Waits for `time`, or fails on a signal.
-fn wait(interrupt: &Interrupt, time: Duration) -> Result<()> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        interrupt.check()?;
-        thread::sleep(end.saturating_duration_since(Instant::now()).min(PAUSE));
-    }
-    Ok(())
 }
 
 /// Formats all cards as plain text.
@@ -120,10 +112,14 @@ fn draw_until_quit(
     interval: Duration,
 ) -> std::io::Result<()> {
     // Restores the terminal also when this panics.
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init_with_options(TerminalOptions { viewport: Viewport::Fixed(area()?) })?;
+    execute!(std::io::stdout(), EnterAlternateScreen)?;
     let mut next = Instant::now() + interval;
     let outcome = loop {
-        if let Err(error) = terminal.draw(|frame| view::draw(frame, &readings.model, screen)) {
+        let fitted = fit(&mut terminal);
+        if let Err(error) =
+            fitted.and_then(|()| terminal.draw(|frame| view::draw(frame, &readings.model, screen)).map(drop))
+        {
             break Err(error);
         }
         match keys(interrupt, screen, next) {
@@ -144,6 +140,18 @@ fn draw_until_quit(
     // Its drop would show the cursor again, and panic if neither the terminal nor stderr can be written.
     std::mem::forget(terminal);
     outcome.and(restored).and(left)
+}
+
+/// Returns the part of the terminal that is drawn.
+fn area() -> std::io::Result<Rect> {
+    let (width, height) = terminal::size()?;
+    Ok(Rect::new(0, 0, width.min(SIDE_MAX), height.min(SIDE_MAX)))
+}
+
+/// Follows the size of the terminal.
+fn fit(terminal: &mut DefaultTerminal) -> std::io::Result<()> {
+    let area = area()?;
+    if terminal.get_frame().area() == area { Ok(()) } else { terminal.resize(area) }
 }
 
 /// Ends the process when the terminal, or the one that keys are read from, hangs up. On a thread, because crossterm would go on

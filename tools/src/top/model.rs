@@ -1,11 +1,10 @@
 //! What `top` shows, from readings of published counters. Reads no file and no clock.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cli::Sort;
-use crate::stats::{Card, Owner, Printed, Sensor, Unread};
+use crate::stats::{Card, Owner, Printed, Rates, Sensor, Unread};
 
 /// A card with instructions in flight is stalled if its counts have not changed for this time.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
@@ -121,11 +120,10 @@ impl Model {
 
     /// Returns the cards in the order of `sort`; equal ones by name.
     pub(super) fn sorted(&self, sort: Sort, is_reversed: bool) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.rows.values().collect();
-        let by_name = |a: &Row, b: &Row| natural(&a.card.name, &b.card.name).then(a.card.node.cmp(&b.card.node));
-        rows.sort_by(|a, b| {
+        let mut rows: Vec<_> = self.rows.values().map(|row| ((natural(&row.card.name), row.card.node), row)).collect();
+        rows.sort_by(|(name, a), (other, b)| {
             let order = match sort {
-                Sort::Card => by_name(a, b),
+                Sort::Card => name.cmp(other),
                 Sort::Pid => a.card.pid.cmp(&b.card.pid),
                 Sort::Queue => b.card.in_flight.cmp(&a.card.in_flight),
                 Sort::Ops => b.operations_per_s().total_cmp(&a.operations_per_s()),
@@ -133,9 +131,9 @@ impl Model {
                 Sort::Failed => b.card.failed.cmp(&a.card.failed),
             };
             let order = if is_reversed { order.reverse() } else { order };
-            order.then_with(|| by_name(a, b))
+            order.then_with(|| name.cmp(other))
         });
-        rows
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 }
 
@@ -155,9 +153,9 @@ impl Row {
         Row { card, condition, changed }
     }
 
-    /// Returns the operations per second; `None` if they are not known or not of now.
-    pub(super) fn rate(&self) -> Option<(f64, f64)> {
-        self.card.rates.filter(|_| self.condition.is_current()).map(|rates| (rates.operations_per_s, rates.gbps))
+    /// Returns the rates; `None` if they are not known or not of now.
+    pub(super) fn rates(&self) -> Option<Rates> {
+        self.card.rates.filter(|_| self.condition.is_current())
     }
 
     /// Returns the sensors; none if what they read is not of now.
@@ -166,11 +164,11 @@ impl Row {
     }
 
     fn operations_per_s(&self) -> f64 {
-        self.rate().map_or(-1.0, |(operations, _)| operations)
+        self.rates().map_or(-1.0, |rates| rates.operations_per_s)
     }
 
     fn gbps(&self) -> f64 {
-        self.rate().map_or(-1.0, |(_, gbps)| gbps)
+        self.rates().map_or(-1.0, |rates| rates.gbps)
     }
 }
 
@@ -180,9 +178,8 @@ impl Totals {
             sum.cards += 1;
             sum.failed = sum.failed.saturating_add(row.card.failed);
             if row.condition.is_current() {
-                let (operations, gbps) = row.rate().unwrap_or_default();
-                sum.operations_per_s += operations;
-                sum.gbps += gbps;
+                sum.operations_per_s += row.rates().map_or(0.0, |rates| rates.operations_per_s);
+                sum.gbps += row.rates().map_or(0.0, |rates| rates.gbps);
                 sum.in_flight += u64::from(row.card.in_flight);
                 sum.depth += u64::from(row.card.depth);
             } else {
@@ -193,31 +190,28 @@ impl Totals {
     }
 }
 
-/// Compares texts with numbers in them by the values of the numbers: `2.sock` is before `10.sock`. What may be a hexadecimal
-/// number, as in a PCI address, is compared as text.
-fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a, b);
-    loop {
-        if let (Some((x, rest_a)), Some((y, rest_b))) = (decimal(a), decimal(b)) {
-            if x != y {
-                return x.cmp(&y);
-            }
-            (a, b) = (rest_a, rest_b);
-            continue;
-        }
-        let (mut of_a, mut of_b) = (a.chars(), b.chars());
-        match (of_a.next(), of_b.next()) {
-            (Some(x), Some(y)) if x == y => (a, b) = (of_a.as_str(), of_b.as_str()),
-            (x, y) => return x.cmp(&y),
-        }
-    }
+/// A part of a name, in the order of its value.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    /// A number, decimal or hexadecimal: its digits without leading zeros, counted first.
+    Number(usize, &'a str),
+    Other(char),
 }
 
-/// Splits a decimal number from the beginning of `text`.
-fn decimal(text: &str) -> Option<(u64, &str)> {
-    let (digits, rest) = text.split_at(text.find(|one: char| !one.is_ascii_digit()).unwrap_or(text.len()));
-    if rest.starts_with(|one: char| one.is_ascii_hexdigit()) {
-        return None;
+/// Returns the key that names are sorted by: `2.sock` is before `10.sock`, and `9.sock` before `1a.sock`. A number begins with a decimal
+/// digit, and may be hexadecimal, as in a PCI address. Names that differ only in leading zeros are in the order of their characters.
+fn natural(name: &str) -> (Vec<Part<'_>>, &str) {
+    let (mut parts, mut rest) = (Vec::new(), name);
+    while let Some(first) = rest.chars().next() {
+        let (part, bytes) = if first.is_ascii_digit() {
+            let bytes = rest.find(|one: char| !one.is_ascii_hexdigit()).unwrap_or(rest.len());
+            let digits = rest[..bytes].trim_start_matches('0');
+            (Part::Number(digits.len(), digits), bytes)
+        } else {
+            (Part::Other(first), first.len_utf8())
+        };
+        parts.push(part);
+        rest = &rest[bytes..];
     }
-    digits.parse().ok().map(|number| (number, rest))
+    (parts, name)
 }

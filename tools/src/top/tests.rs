@@ -248,10 +248,33 @@ fn cards_are_sorted_by_any_column() {
     assert_eq!(nodes(Sort::Ops, false)[0], 6);
     assert_eq!(nodes(Sort::Pid, false)[0], 4);
     assert_eq!(nodes(Sort::Pid, true)[7], 4);
-    let mut numbered = Model::default();
-    numbered.update(read([10, 9, 2].map(|number| card(&format!("card{number}"), number, number)).to_vec()), second(0));
-    let names = numbered.sorted(Sort::Card, false).into_iter().map(|row| row.card.node).collect::<Vec<_>>();
-    assert_eq!(names, [2, 9, 10]);
+}
+
+/// Returns `names` as a model with cards of these names sorts them.
+fn sorted(names: &[String]) -> Vec<String> {
+    let mut model = Model::default();
+    model.update(read(names.iter().zip(0..).map(|(name, number)| card(name, 0, number)).collect()), second(0));
+    model.sorted(Sort::Card, false).into_iter().map(|row| row.card.name.clone()).collect()
+}
+
+#[test]
+fn names_are_sorted_by_the_numbers_in_them() {
+    for names in [
+        &["card2", "card9", "card10"][..],
+        &["9.sock", "10.sock", "1a.sock"],
+        &["vfio:0000:0a:00.0", "vfio:0000:10:00.0", "vfio:0000:3b:00.0", "vfio:0000:3b:00.1", "vfio:0000:a0:00.0"],
+        &["99999999999999999999", "100000000000000000000"],
+        &["a", "a007", "a07", "a7"],
+    ] {
+        let reversed: Vec<String> = names.iter().rev().map(|name| (*name).to_owned()).collect();
+        assert_eq!(sorted(&reversed), names);
+    }
+    // The numbers, then the names that begin with a letter.
+    let (letters, mut hexadecimal): (Vec<String>, Vec<String>) =
+        (0..64).map(|number| format!("{number:x}.sock")).partition(|name| name.starts_with(char::is_alphabetic));
+    hexadecimal.extend(letters);
+    let mixed: Vec<String> = (0..64).map(|index| hexadecimal[index * 37 % 64].clone()).collect();
+    assert_eq!(sorted(&mixed), hexadecimal);
 }
 
 #[test]
@@ -301,6 +324,16 @@ fn keys_select_scroll_sort_and_quit() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The order of any two names does not depend on which is given first, and the orders of pairs agree with each other.
+    #[test]
+    fn names_have_one_order(names in prop::array::uniform3("[019abg.é]{0,5}")) {
+        let is_before = |a: usize, b: usize| sorted(&[names[a].clone(), names[b].clone()])[0] == names[a];
+        for [a, b, c] in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            prop_assert!(names[a] == names[b] || is_before(a, b) != is_before(b, a));
+            prop_assert!(!is_before(a, b) || !is_before(b, c) || is_before(a, c));
+        }
+    }
 
     /// Any counts, names, keys and sizes are drawn without a panic.
     #[test]

@@ -1,5 +1,6 @@
 //! `fpgactl image`: what files hold, and what a card holds after every way that loading may end.
 
+mod begun;
 mod journal;
 mod xclbins;
 

@@ -105,6 +105,16 @@ fn one_process_has_both_ends() {
 }
 
 #[test]
+fn a_node_that_the_fabric_does_not_have_is_no_card() {
+    for arguments in [["--from", "9"], ["--to", "4"]] {
+        let child = pipe(&[&["--cards", "mock:bluelink:4"][..], &arguments].concat());
+        let (code, error) = end(child);
+        let node = arguments[1];
+        assert_eq!((code, error), (4, format!("fpgactl: no node {node} (available: 0 to 3)\n")));
+    }
+}
+
+#[test]
 fn two_processes_have_one_end_each() {
     let served = Served::new(&["mock:bluelink:2"]);
     // The second pipe finds nothing of the first.
@@ -244,7 +254,7 @@ fn ends_that_cannot_be_are_refused() {
     let error = crate::parsed(&output.stderr);
     assert_eq!((output.status.code(), &error["kind"]), (Some(5), &"timeout".into()), "{error}");
     for (arguments, code, message) in [
-        (["--to", "9"], 7, "Invalid ends of a pipe (0 and 9): two different nodes below 4"),
+        (["--to", "9"], 4, "no node 9 (available: 0 to 3)"),
         (["--to", "0"], 7, "Invalid ends of a pipe (0 and 0): two different nodes below 4"),
         (
             ["--cards", "mock:optweb:4/1"],

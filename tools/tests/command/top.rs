@@ -99,6 +99,13 @@ fn mistakes_are_refused() {
     }
 }
 
+/// Gives `terminal` another size. The kernel tells its processes.
+fn resize(terminal: &File, rows: u16, columns: u16) {
+    let mut stty = Command::new("stty");
+    stty.args(["rows", &rows.to_string(), "cols", &columns.to_string()]).stdin(terminal.try_clone().unwrap());
+    assert!(stty.status().unwrap().success());
+}
+
 /// A pseudo-terminal: the side of the host, and that of the command. No child of other tests has them too.
 fn terminal() -> (File, File) {
     let host = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
@@ -106,8 +113,7 @@ fn terminal() -> (File, File) {
     unlockpt(&host).unwrap();
     let path = ptsname_r(&host).unwrap();
     let terminal = File::options().read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(&path).unwrap();
-    let stty = Command::new("stty").args(["-F", &path, "rows", "24", "cols", "80"]).status().unwrap();
-    assert!(stty.success());
+    resize(&terminal, 24, 80);
     (File::from(OwnedFd::from(host)), terminal)
 }
 
@@ -241,13 +247,22 @@ fn it_follows_keys_sizes_and_owners() {
     top.press("\x1b");
     top.press("s");
     top.shows("pid");
-    // The kernel tells the processes of this terminal.
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&top.terminal))).unwrap();
-    let stty = Command::new("stty").arg("-F").arg(path).args(["rows", "40", "cols", "120"]).status().unwrap();
-    assert!(stty.success());
+    resize(&top.terminal, 40, 120);
     top.shows("COMPLETED");
     owner.kill();
     top.shows("owner gone");
+    top.press("q");
+    top.ends();
+}
+
+/// Of a terminal of any size, a part is drawn that fits into memory.
+#[test]
+fn the_largest_terminal_is_drawn() {
+    let owner = Owner::new("mock:optweb:2");
+    let (host, terminal) = terminal();
+    resize(&terminal, 65535, 65535);
+    let mut top = OnTerminal::spawn(on(&terminal, &owner, "--default-signal=HUP"), host, terminal);
+    top.shows("COMPLETED");
     top.press("q");
     top.ends();
 }

@@ -1,11 +1,9 @@
 //! Places the cards' instructions on the host's clock.
 
+use cmdseq::Completion;
 use fpga_driver::trace::{CardTrace, Counter, InstructionRecord, Interval, Piece, Trace, correlate};
 
 use crate::network::Network;
-
-/// Bits of the cycle counter.
-const CYCLES_MASK: u64 = (1 << 48) - 1;
 
 /// An instruction on the host's clock.
 #[derive(Clone, Copy)]
@@ -65,7 +63,7 @@ fn clock(counter: Counter, mut instructions: Vec<Placed>) -> Clock {
 fn in_cycles(card: usize, of: &CardTrace) -> Vec<Placed> {
     let each = |(index, record): (usize, &InstructionRecord)| {
         let begin = record.completion.issued;
-        let end = begin.wrapping_add(record.completion.t2) & CYCLES_MASK;
+        let end = begin.wrapping_add(record.completion.t2) & Completion::CYCLES_MASK;
         Placed { card, index, piece: 0, interval: interval(record, begin, end) }
     };
     of.instructions.iter().enumerate().filter(|(_, record)| has_cycles(record)).map(each).collect()

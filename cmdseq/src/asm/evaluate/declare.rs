@@ -50,7 +50,7 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(super) fn buffer(&mut self, text: &'a BufferText) -> Outcome<Value> {
-        self.spend("buffers", |budget| &mut budget.buffers, self.limits.buffers, 1, text.name.span)?;
+        self.spend("buffers", |limits| &mut limits.buffers, 1, text.name.span)?;
         let bytes = self.wide(&text.size, "size")?;
         if bytes == 0 {
             return refuse(text.size.span, "invalid size 0: expected at least 1 byte");

@@ -97,7 +97,7 @@ impl<'a> Evaluator<'a> {
         if let Some(tag) = &text.tag {
             instruction.tag = self.short(tag, "tag")?;
         }
-        let mut spans: OperandSpans = Side::ALL.map(|side| (side, None));
+        let mut spans: OperandSpans = [(Side::Source, None), (Side::Destination, None)];
         for (field, value) in &text.fields {
             match (&field.value, value) {
                 (Member::Number { max, set, .. }, FieldValue::Number(value)) => {

@@ -166,7 +166,9 @@ fn compute(operator: Binary, a: i128, b: i128) -> Result<i128, String> {
         Binary::BitXor => Some(a ^ b),
         Binary::BitAnd => Some(a & b),
         Binary::ShiftLeft => {
-            a.checked_mul(1_i128.checked_shl(shift()?).filter(|factor| *factor > 0).unwrap_or(i128::MAX))
+            let bits = shift()?;
+            let moved = a.wrapping_shl(bits);
+            (moved >> bits == a).then_some(moved)
         }
         Binary::ShiftRight => a.checked_shr(shift()?),
         Binary::Add => a.checked_add(b),

@@ -42,27 +42,11 @@ fn refuse<T>(span: Span, message: impl Into<String>) -> Outcome<T> {
     Err(Stop::Wrong(Finding::new(span, message)))
 }
 
-/// What remains of the limits that all ranks share.
-#[derive(Debug, Clone)]
-pub(super) struct Budget {
-    steps: u64,
-    instructions: u64,
-    values: u64,
-    buffers: u64,
-    entries: u64,
-}
-
-impl Budget {
-    pub(super) fn new(limits: &Limits) -> Self {
-        let Limits { steps, all_instructions, values, buffers, entries, .. } = *limits;
-        Budget { steps, instructions: all_instructions, values, buffers, entries }
-    }
-}
-
 pub(super) struct Evaluator<'a> {
     options: &'a Options,
     limits: &'a Limits,
-    budget: &'a mut Budget,
+    /// What remains of the limits that all ranks share.
+    left: &'a mut Limits,
     ranks: u32,
     /// The first scope is that of the file; each round of a loop has its own. `None` if the definition of a name is wrong.
     scopes: Vec<HashMap<&'a str, Option<Value>>>,
@@ -89,11 +73,11 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(options: &'a Options, budget: &'a mut Budget, rank: u32, ranks: u32) -> Self {
+    pub(super) fn new(options: &'a Options, left: &'a mut Limits, rank: u32, ranks: u32) -> Self {
         Evaluator {
             options,
             limits: &options.limits,
-            budget,
+            left,
             ranks,
             scopes: vec![HashMap::new()],
             known_labels: None,
@@ -228,28 +212,24 @@ impl<'a> Evaluator<'a> {
     /// Counts a statement or a round of a loop.
     fn step(&mut self, place: Option<Span>) -> Outcome<()> {
         let place = place.or_else(|| self.places.last().copied()).unwrap_or_default();
-        self.spend("steps", |budget| &mut budget.steps, self.limits.steps, 1, place)
+        self.spend("steps", |limits| &mut limits.steps, 1, place)
     }
 
-    /// Takes `amount` from the budget `left` of limit `name`.
+    /// Takes `amount` from what is left of limit `name`.
     ///
     /// # Errors
     /// [`Stop::Limit`] if less is left.
-    fn spend(
-        &mut self,
-        name: &str,
-        left: fn(&mut Budget) -> &mut u64,
-        limit: u64,
-        amount: u64,
-        place: Span,
-    ) -> Outcome<()> {
-        let left = left(self.budget);
+    fn spend(&mut self, name: &str, of: fn(&mut Limits) -> &mut u64, amount: u64, place: Span) -> Outcome<()> {
+        let left = of(self.left);
         match left.checked_sub(amount) {
             Some(rest) => {
                 *left = rest;
                 Ok(())
             }
-            None => self.stop(place, format!("assembling needs more than {limit} {name} (limit {name})")),
+            None => {
+                let limit = *of(&mut self.limits.clone());
+                self.stop(place, format!("assembling needs more than {limit} {name} (limit {name})"))
+            }
         }
     }
 
@@ -260,11 +240,11 @@ impl<'a> Evaluator<'a> {
     }
 
     fn spend_values(&mut self, values: usize, place: Span) -> Outcome<()> {
-        self.spend("values", |budget| &mut budget.values, self.limits.values, values as u64, place)
+        self.spend("values", |limits| &mut limits.values, values as u64, place)
     }
 
     fn spend_entries(&mut self, entries: u64, place: Span) -> Outcome<()> {
-        self.spend("entries", |budget| &mut budget.entries, self.limits.entries, entries, place)
+        self.spend("entries", |limits| &mut limits.entries, entries, place)
     }
 
     /// Counts one more instruction, and returns its index.
@@ -274,9 +254,9 @@ impl<'a> Evaluator<'a> {
         if here >= each {
             return self.stop(place, format!("the program has more than {each} instructions (limit instructions)"));
         }
-        match self.budget.instructions.checked_sub(1) {
+        match self.left.all_instructions.checked_sub(1) {
             Some(left) => {
-                self.budget.instructions = left;
+                self.left.all_instructions = left;
                 Ok(here)
             }
             None => {

@@ -9,10 +9,10 @@
 use super::ticks::Ticks;
 use crate::plan::channels::{Spread, are_apart, has_stripes_apart};
 use crate::plan::draft::Draft;
-use crate::plan::factorisation::{Dimension, Factorisation};
+use crate::plan::factorisation::Dimension;
 use crate::plan::folding::Folding;
 use crate::plan::grid::Grid;
-use crate::plan::phases::{Collect, Distribute, Layout, Phases, Way};
+use crate::plan::phases::{Layout, Phases, Way};
 use crate::plan::placement::{pieces_of, unit};
 use crate::plan::vector::flags;
 use crate::program::Piece;
@@ -30,25 +30,15 @@ pub(crate) struct Halves {
     /// From the first stripe of one part to that of the other.
     stripes: u32,
     /// Of each part.
-    layouts: Vec<Layout>,
+    layouts: [Layout; 2],
 }
 
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let halves = Halves::new(request, capabilities)?;
-    let draft = match (request.collective, request.combine) {
-        (Collective::Alltoall, _) => halves.alltoall(request, capabilities),
-        (Collective::Allreduce | Collective::Reduce, Some(combine)) => {
-            let collect = match request.collective {
-                Collective::Reduce => Collect::Gather(request.root),
-                _ => Collect::Allgather,
-            };
-            let way = Way { distribute: Some(Distribute::ReduceScatter(combine)), collect: Some(collect) };
-            halves.in_phases(request, capabilities, way)
-        }
-        (other, _) => match Way::of_blocks(request) {
-            Some(way) => halves.in_phases(request, capabilities, way),
-            None => Err(Refusal::general(format!("lanes is not for {other}"))),
-        },
+    let draft = match Way::of_blocks(request).or_else(|| Way::of_vector(request)) {
+        Some(way) => halves.in_phases(request, capabilities, way),
+        None if request.collective == Collective::Alltoall => halves.alltoall(request, capabilities),
+        None => Err(Refusal::general(format!("lanes is not for {}", request.collective))),
     };
     draft.map(|draft| vec![draft])
 }
@@ -73,10 +63,11 @@ impl Halves {
         let is_cut = is_shared && matches!(request.collective, Collective::Allreduce | Collective::Reduce);
         let layouts = match is_cut.then(|| Cut::new(grid, &parts, capabilities)).flatten() {
             Some(cut) => cut.layouts(capabilities),
-            None if is_whole => vec![along_rows(grid, request.bytes, unit, capabilities)?; 2],
-            None if has_stripes_apart(2 * stripes, capabilities) => {
-                vec![Layout::Stripes { first: 0 }, Layout::Stripes { first: stripes }]
+            None if is_whole => {
+                let along = along_rows(grid, request.bytes, unit, capabilities)?;
+                [along.clone(), along]
             }
+            None if has_stripes_apart(2 * stripes, capabilities) => [0, stripes].map(|first| Layout::Stripes { first }),
             None => return refuse(format!("needs {} stripes, with pseudo channels of their own", 2 * stripes)),
         };
         Ok(Halves { grid, parts, stripes, layouts })
@@ -100,15 +91,12 @@ impl Halves {
     }
 
     fn in_phases(&self, request: &Request, capabilities: &Capabilities, way: Way) -> Result<Draft, Refusal> {
-        let communicators = self.grid.communicators(request);
-        let factorisations = self
-            .dimensions()
-            .map(|dimensions| Factorisation { dimensions: dimensions.into(), communicators: communicators.clone() });
+        let dimensions = self.dimensions();
         let phases =
-            |part: usize| Phases::new(&self.parts[part], capabilities, &factorisations[part], way, &self.layouts[part]);
+            |part: usize| Phases::new(&self.parts[part], capabilities, &dimensions[part], way, &self.layouts[part]);
         let is_empty = |part: usize| self.parts[part].bytes == 0;
         let parts = (0..2).filter(|part| !is_empty(*part)).map(phases).collect::<Result<Vec<_>, _>>()?;
-        let mut ticks = Ticks::new(request, communicators);
+        let mut ticks = Ticks::new(request, self.grid.communicators(request));
         for step in 0..parts.first().map_or(0, |phases| phases.steps(way)) {
             ticks.next();
             for rank in 0..request.ranks() {
@@ -207,15 +195,14 @@ impl Cut {
         self.spread.begin + capabilities.stripe_bytes() * u64::from(self.spread.count)
     }
 
-    fn layouts(&self, capabilities: &Capabilities) -> Vec<Layout> {
-        let layout = |part: usize| {
+    fn layouts(&self, capabilities: &Capabilities) -> [Layout; 2] {
+        [0, 1].map(|part: usize| {
             let stripe = |number: u32| capabilities.stripe_bytes() * u64::from(number);
             let begin = self.spread.begin + stripe(self.counts[0]) * part as u64;
             let then = self.behind(capabilities) + stripe(self.then) * part as u64;
             let addresses = vec![begin, then, begin + capabilities.stripe_half_bytes];
             Layout::Shared { counts: vec![self.counts[part], self.then], addresses }
-        };
-        vec![layout(0), layout(1)]
+        })
     }
 }
 

@@ -8,5 +8,5 @@ mod routes;
 mod timetable;
 mod workspace;
 
-pub(super) use routes::Routes;
+pub(super) use routes::{Routes, goes_from_rank_to_rank};
 pub(super) use timetable::Timetable;

@@ -20,13 +20,15 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Finds the paths of a group that is no grid; `None` if it is one, or if all of its ranks are linked.
+    /// Finds the paths of a group that is no grid, or of a request that [goes from rank to rank](goes_from_rank_to_rank); `None` of
+    /// any other, or if all ranks are linked.
     ///
     /// # Errors
     /// If two ranks need a path, and no cards that may relay make one.
     pub(crate) fn of(request: &Request, capabilities: &Capabilities) -> Result<Option<Self>, Refusal> {
         let (topology, all) = (capabilities.topology, capabilities.nodes);
-        if topology.all_reach(&request.group, all) || Grid::of(request, capabilities).is_some() {
+        let has_phases = !goes_from_rank_to_rank(request) && Grid::of(request, capabilities).is_some();
+        if topology.all_reach(&request.group, all) || has_phases {
             return Ok(None);
         }
         let relays = Lines::new(request, capabilities).relays(request)?;
@@ -58,6 +60,11 @@ impl Routes {
         let (inside, outside): (Vec<usize>, Vec<usize>) = nearer.partition(|next| *next < self.ranks);
         if inside.is_empty() { outside } else { inside }
     }
+}
+
+/// Whether a request has no phases along rows and columns: one from root to peer, and a reduction in the order of the ranks.
+pub(crate) fn goes_from_rank_to_rank(request: &Request) -> bool {
+    request.collective.has_peer() || request.needs_rank_order()
 }
 
 /// By card, the hops to `to`.

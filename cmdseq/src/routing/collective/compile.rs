@@ -7,69 +7,14 @@ use super::scheduled::{CollectiveKind, NodeTables, RoutedCollective, RoutedTable
 use super::tree::{Edge, Planter, TreeAlgorithm};
 use crate::routing::torus3::Torus3;
 
-/// Refusal of a list of collectives. Collectives are numbered from 0.
+/// Refusal of a list of collectives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CompileError {
-    /// A node that the torus does not have.
-    #[error("collective {collective}: no node {node} (available: 0 to {last})")]
-    NoNode {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// The last one that exists.
-        last: u32,
-    },
-    /// It reaches nobody.
-    #[error("collective {collective}: a {kind} of no members (expected {expected})", kind = kind.name())]
-    Members {
-        /// The collective.
-        collective: usize,
-        /// Its kind.
-        kind: CollectiveKind,
-        /// What it may have.
-        expected: &'static str,
-    },
-    /// A unicast to several nodes.
-    #[error("collective {collective}: a unicast to {members} members (expected one; use a multicast)")]
-    Unicast {
-        /// The collective.
-        collective: usize,
-        /// Number of members.
-        members: usize,
-    },
-    /// A node is named twice.
-    #[error("collective {collective}: node {node} is a member twice")]
-    Twice {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-    },
-    /// The root of a multicast is one of its members.
-    #[error("collective {collective}: the root {node} is among the members: it has the data")]
-    Root {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-    },
-    /// It sends nothing.
-    #[error("collective {collective}: no packets (expected at least 1)")]
-    Packets {
-        /// The collective.
-        collective: usize,
-    },
-    /// An index has 16 bits.
-    #[error(
-        "collective {collective}: node {node} needs more than 65536 entries in a table, which an index of 16 bits cannot name"
-    )]
-    Full {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-    },
+#[error("collective {collective}: {why}")]
+pub struct CompileError {
+    /// The collective, from 0.
+    pub collective: usize,
+    /// What is wrong.
+    pub why: String,
 }
 
 /// Compiles collectives in their order: each tree is made with the loads of the earlier ones.
@@ -87,8 +32,10 @@ pub fn compile(
     let mut scheduled = Vec::with_capacity(collectives.len());
     for (number, collective) in collectives.iter().enumerate() {
         let edges = planter.tree(collective.root, &collective.members, collective.packets);
-        let starts =
-            tables.write(collective, &edges).map_err(|node| CompileError::Full { collective: number, node })?;
+        let starts = tables.write(collective, &edges).map_err(|node| CompileError {
+            collective: number,
+            why: format!("node {node} needs more than 65536 entries in a table, which an index of 16 bits cannot name"),
+        })?;
         scheduled.push(ScheduledCollective { collective: collective.clone(), starts });
     }
     Ok(RoutedTables { torus, collectives: scheduled, nodes: tables.nodes })
@@ -96,25 +43,26 @@ pub fn compile(
 
 fn check(torus: Torus3, collective: usize, one: &RoutedCollective) -> Result<(), CompileError> {
     let RoutedCollective { kind, root, ref members, packets } = *one;
+    let refuse = |why: String| Err(CompileError { collective, why });
     let nodes = torus.nodes();
     if let Some(node) = [root].iter().chain(members).find(|node| **node >= nodes) {
-        return Err(CompileError::NoNode { collective, node: *node, last: nodes - 1 });
+        return refuse(format!("no node {node} (available: 0 to {})", nodes - 1));
     }
     if members.is_empty() {
-        return Err(CompileError::Members { collective, kind, expected: "at least one" });
+        return refuse(format!("a {kind} of no members (expected at least one)"));
     }
     if kind == CollectiveKind::Unicast && members.len() > 1 {
-        return Err(CompileError::Unicast { collective, members: members.len() });
+        return refuse(format!("a unicast to {} members (expected one; use a multicast)", members.len()));
     }
     let mut sorted = members.clone();
     sorted.sort_unstable();
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(CompileError::Twice { collective, node: pair[0] });
+        return refuse(format!("node {} is a member twice", pair[0]));
     }
     if kind != CollectiveKind::Reduction && members.contains(&root) {
-        return Err(CompileError::Root { collective, node: root });
+        return refuse(format!("the root {root} is among the members: it has the data"));
     }
-    if packets == 0 { Err(CompileError::Packets { collective }) } else { Ok(()) }
+    if packets == 0 { refuse("no packets (expected at least 1)".into()) } else { Ok(()) }
 }
 
 /// Tables under construction.

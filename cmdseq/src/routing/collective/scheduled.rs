@@ -1,31 +1,18 @@
 //! Collectives, and the tables of all nodes that route them.
 
 use super::entry::{Multicast, ReductionEntry, Route};
+use crate::named::named;
 use crate::routing::torus3::Torus3;
 
-/// What a collective does with its packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CollectiveKind {
-    /// Packets of the root go to one member.
-    Unicast,
-    /// Packets of the root go to all members.
-    Multicast,
-    /// Packets of all members are combined, and the result goes to the root.
-    Reduction,
-}
-
-impl CollectiveKind {
-    /// All kinds.
-    pub const ALL: [CollectiveKind; 3] =
-        [CollectiveKind::Unicast, CollectiveKind::Multicast, CollectiveKind::Reduction];
-
-    /// Returns the name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CollectiveKind::Unicast => "unicast",
-            CollectiveKind::Multicast => "multicast",
-            CollectiveKind::Reduction => "reduction",
-        }
+named! {
+    /// What a collective does with its packets.
+    CollectiveKind {
+        /// Packets of the root go to one member.
+        Unicast, "unicast";
+        /// Packets of the root go to all members.
+        Multicast, "multicast";
+        /// Packets of all members are combined, and the result goes to the root.
+        Reduction, "reduction";
     }
 }
 

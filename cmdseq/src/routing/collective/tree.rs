@@ -3,27 +3,16 @@
 //! OCR is Sheng's (Boston University, section 5.2.1, algorithms 6 and 7). RPM is that of Wang et al. (2009), extended to three
 //! dimensions: no link loads, north and south before east and west, X before Y before Z.
 
+use crate::named::named;
 use crate::routing::torus3::Torus3;
 
-/// How trees are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TreeAlgorithm {
-    /// Offline collective routing: keeps links shared as long as possible, and avoids loaded links.
-    Ocr,
-    /// Recursive partitioning multicast: a fixed order of directions.
-    Rpm,
-}
-
-impl TreeAlgorithm {
-    /// Both algorithms.
-    pub const ALL: [TreeAlgorithm; 2] = [TreeAlgorithm::Ocr, TreeAlgorithm::Rpm];
-
-    /// Returns the name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            TreeAlgorithm::Ocr => "ocr",
-            TreeAlgorithm::Rpm => "rpm",
-        }
+named! {
+    /// How trees are made.
+    TreeAlgorithm {
+        /// Offline collective routing: keeps links shared as long as possible, and avoids loaded links.
+        Ocr, "ocr";
+        /// Recursive partitioning multicast: a fixed order of directions.
+        Rpm, "rpm";
     }
 }
 

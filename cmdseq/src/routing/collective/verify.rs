@@ -42,126 +42,9 @@ pub struct RoutingReport {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// Tables of another number of nodes.
-    #[error("tables of {tables} nodes do not fit a torus of {nodes}")]
-    Nodes {
-        /// Nodes with tables.
-        tables: usize,
-        /// Nodes of the torus.
-        nodes: u32,
-    },
-    /// A table is larger than that of a card.
-    #[error("node {node}: {entries} entries in the {table} table (a card holds {most})")]
-    TooLarge {
-        /// The node.
-        node: u32,
-        /// Which table.
-        table: &'static str,
-        /// Its entries.
-        entries: usize,
-        /// What fits.
-        most: usize,
-    },
-    /// An entry combines or copies an impossible number of packets.
-    #[error("node {node}: entry {index} of the {table} table has {count} {what}")]
-    Count {
-        /// The node.
-        node: u32,
-        /// Which table.
-        table: &'static str,
-        /// The entry.
-        index: usize,
-        /// How many.
-        count: usize,
-        /// Of what, and how many there may be.
-        what: &'static str,
-    },
-    /// The nodes or starts of a collective are not those of its kind.
-    #[error("collective {collective}: {why}")]
-    Starts {
-        /// The collective.
-        collective: usize,
-        /// What is wrong.
-        why: String,
-    },
-    /// A packet has an index without entry.
-    #[error("collective {collective}: node {node} has no entry {index} in its {table} table")]
-    NoEntry {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// The index.
-        index: u16,
-        /// Which table.
-        table: &'static str,
-    },
-    /// A packet leaves by a port without cable.
-    #[error("collective {collective}: node {node} sends through {port}, where no card is", port = Torus3::port_name((*port).into()))]
-    NoCard {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// The port.
-        port: u8,
-    },
-    /// Packets go round.
-    #[error("collective {collective}: packets loop: they return to node {node}")]
-    Loop {
-        /// The collective.
-        collective: usize,
-        /// The first node that a packet comes to twice.
-        node: u32,
-    },
-    /// A node gets a packet that is not for it, or gets it again.
-    #[error("collective {collective}: node {node} gets {times} packets (expected {expected})")]
-    Delivered {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// What arrives of one packet of the collective.
-        times: u32,
-        /// What should.
-        expected: u32,
-    },
-    /// A reduction waits for packets that nobody sends, or gets more.
-    #[error(
-        "collective {collective}: reduction entry {index} of node {node} gets {arrived} packets (expects {expected})"
-    )]
-    Waits {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// The entry.
-        index: u16,
-        /// Packets that arrive.
-        arrived: u32,
-        /// Packets that the entry expects.
-        expected: u8,
-    },
-    /// Two packets of reductions use one entry: their values would mix.
-    #[error("collective {collective}: reduction entry {index} of node {node} is also used by another packet")]
-    Mixed {
-        /// The collective.
-        collective: usize,
-        /// The node.
-        node: u32,
-        /// The entry.
-        index: u16,
-    },
-    /// A result lacks a member's value, or has it twice.
-    #[error("collective {collective}: the result has the value of node {node} {times} times (expected once)")]
-    Value {
-        /// The collective.
-        collective: usize,
-        /// The member.
-        node: u32,
-        /// How often its value is in the result.
-        times: usize,
-    },
+    /// Tables that the cards cannot hold, or that do not route the collectives.
+    #[error("{0}")]
+    Invalid(String),
     /// A buffer may overflow, and what overflows is lost without notice.
     #[error(
         "node {node}: up to {packets} packets wait at the input from {port}, whose buffer holds {depth} (split the \
@@ -190,7 +73,8 @@ pub enum VerifyError {
 pub fn verify(tables: &RoutedTables, capacity: Capacity) -> Result<RoutingReport, VerifyError> {
     let nodes = tables.torus.nodes();
     if tables.nodes.len() != nodes as usize {
-        return Err(VerifyError::Nodes { tables: tables.nodes.len(), nodes });
+        let given = tables.nodes.len();
+        return Err(VerifyError::Invalid(format!("tables of {given} nodes do not fit a torus of {nodes}")));
     }
     (0..).zip(&tables.nodes).try_for_each(|(node, one)| check_tables(node, one, capacity))?;
     let mut walk = Walk {
@@ -221,29 +105,20 @@ pub fn verify(tables: &RoutedTables, capacity: Capacity) -> Result<RoutingReport
 }
 
 fn check_tables(node: u32, one: &NodeTables, capacity: Capacity) -> Result<(), VerifyError> {
+    let refuse = |why: String| Err(VerifyError::Invalid(format!("node {node}: {why}")));
     let sizes =
         [("routing", one.routes.len()), ("multicast", one.multicasts.len()), ("reduction", one.reductions.len())];
-    if let Some((table, entries)) = sizes.into_iter().find(|(_, entries)| *entries > capacity.entries) {
-        return Err(VerifyError::TooLarge { node, table, entries, most: capacity.entries });
+    let most = capacity.entries;
+    if let Some((table, entries)) = sizes.into_iter().find(|(_, entries)| *entries > most) {
+        return refuse(format!("{entries} entries in the {table} table (a card holds {most})"));
     }
-    for (index, entry) in one.multicasts.iter().enumerate() {
-        let count = entry.children.len();
-        if count == 0 || count > CHILDREN_MAX {
-            return Err(VerifyError::Count {
-                node,
-                table: "multicast",
-                index,
-                count,
-                what: "children (expected 1 to 6)",
-            });
-        }
+    let children = one.multicasts.iter().map(|entry| entry.children.len());
+    if let Some((index, count)) = children.enumerate().find(|(_, count)| !(1..=CHILDREN_MAX).contains(count)) {
+        return refuse(format!("entry {index} of the multicast table has {count} children (expected 1 to 6)"));
     }
-    for (index, entry) in one.reductions.iter().enumerate() {
-        let count = entry.expected.into();
-        if !(1..=7).contains(&count) {
-            let what = "expected packets (expected 1 to 7)";
-            return Err(VerifyError::Count { node, table: "reduction", index, count, what });
-        }
+    let expected = one.reductions.iter().map(|entry| entry.expected);
+    if let Some((index, count)) = expected.enumerate().find(|(_, count)| !(1..=7).contains(count)) {
+        return refuse(format!("entry {index} of the reduction table has {count} expected packets (expected 1 to 7)"));
     }
     Ok(())
 }
@@ -267,23 +142,35 @@ struct Partial {
 }
 
 impl Walk<'_> {
+    fn invalid(&self, why: &str) -> VerifyError {
+        VerifyError::Invalid(format!("collective {}: {why}", self.collective))
+    }
+
+    fn loops(&self, node: u32) -> VerifyError {
+        self.invalid(&format!("packets loop: they return to node {node}"))
+    }
+
+    fn waits(&self, (node, index): (u32, u16), arrived: u32, expected: u8) -> VerifyError {
+        self.invalid(&format!("reduction entry {index} of node {node} gets {arrived} packets (expects {expected})"))
+    }
+
     fn check_starts(&self, one: &ScheduledCollective) -> Result<(), VerifyError> {
         let ScheduledCollective { collective, starts } = one;
-        let refuse = |why: String| Err(VerifyError::Starts { collective: self.collective, why });
+        let refuse = |why: &str| Err(self.invalid(why));
         let nodes = self.tables.torus.nodes();
         let named = [collective.root].into_iter().chain(collective.members.iter().copied());
         if let Some(node) =
             named.clone().chain(starts.iter().flatten().map(|start| start.node)).find(|node| *node >= nodes)
         {
-            return refuse(format!("no node {node} (available: 0 to {})", nodes - 1));
+            return refuse(&format!("no node {node} (available: 0 to {})", nodes - 1));
         }
         if collective.members.is_empty() || collective.packets == 0 {
-            return refuse("it has no members or no packets".into());
+            return refuse("it has no members or no packets");
         }
         let is_reduction = collective.kind == CollectiveKind::Reduction;
         let packets = if is_reduction { collective.packets as usize } else { 1 };
         if starts.len() != packets {
-            return refuse(format!("{} lists of starts (expected {packets})", starts.len()));
+            return refuse(&format!("{} lists of starts (expected {packets})", starts.len()));
         }
         let mut expected = if is_reduction { collective.members.clone() } else { vec![collective.root] };
         expected.sort_unstable();
@@ -291,7 +178,7 @@ impl Walk<'_> {
             let mut nodes: Vec<u32> = list.iter().map(|start| start.node).collect();
             nodes.sort_unstable();
             if nodes != expected {
-                return refuse(format!("packets start at nodes {nodes:?} (expected {expected:?})"));
+                return refuse(&format!("packets start at nodes {nodes:?} (expected {expected:?})"));
             }
         }
         Ok(())
@@ -299,11 +186,11 @@ impl Walk<'_> {
 
     fn route(&self, node: u32, index: u16) -> Result<Route, VerifyError> {
         let route = self.tables.nodes[node as usize].routes.get(usize::from(index)).copied();
-        route.ok_or(self.no_entry(node, index, "routing"))
+        route.ok_or_else(|| self.no_entry(node, index, "routing"))
     }
 
-    fn no_entry(&self, node: u32, index: u16, table: &'static str) -> VerifyError {
-        VerifyError::NoEntry { collective: self.collective, node, index, table }
+    fn no_entry(&self, node: u32, index: u16, table: &str) -> VerifyError {
+        self.invalid(&format!("node {node} has no entry {index} in its {table} table"))
     }
 
     /// Sends packets through a port; returns the node there, `None` if that is the node itself.
@@ -313,35 +200,36 @@ impl Walk<'_> {
             return Ok(None);
         }
         let next = self.tables.torus.neighbour(node, port.into());
-        let next = next.ok_or(VerifyError::NoCard { collective: self.collective, node, port })?;
+        let next = next.ok_or_else(|| {
+            let name = Torus3::port_name(port.into());
+            self.invalid(&format!("node {node} sends through {name}, where no card is"))
+        })?;
         self.link_packets[node as usize * Torus3::LINKS + usize::from(port)] += u64::from(packets);
         Ok(Some(next))
     }
 
     fn check_delivered(&mut self, members: &[u32]) -> Result<(), VerifyError> {
-        let collective = self.collective;
         let mut delivered = std::mem::take(&mut self.delivered);
+        let refuse = |node: u32, times: u32, expected: u32| {
+            Err(self.invalid(&format!("node {node} gets {times} packets (expected {expected})")))
+        };
         for node in members {
             let times = delivered.remove(node).unwrap_or(0);
             if times != 1 {
-                return Err(VerifyError::Delivered { collective, node: *node, times, expected: 1 });
+                return refuse(*node, times, 1);
             }
         }
-        match delivered.into_iter().min() {
-            Some((node, times)) => Err(VerifyError::Delivered { collective, node, times, expected: 0 }),
-            None => Ok(()),
-        }
+        delivered.into_iter().min().map_or(Ok(()), |(node, times)| refuse(node, times, 0))
     }
 
     /// Follows the copies of a multicast's packets.
     fn spread(&mut self, one: &ScheduledCollective) -> Result<(), VerifyError> {
-        let collective = self.collective;
         let packets = one.collective.packets;
         let mut visited = HashSet::new();
         let mut under_way: Vec<(u32, u16)> = one.starts[0].iter().map(|start| (start.node, start.index)).collect();
         while let Some((node, index)) = under_way.pop() {
             if !visited.insert(node) {
-                return Err(VerifyError::Loop { collective, node });
+                return Err(self.loops(node));
             }
             let tables = self.tables;
             let route = self.route(node, index)?;
@@ -351,13 +239,12 @@ impl Walk<'_> {
                 }
                 RouteKind::Multicast => {
                     let entry = tables.nodes[node as usize].multicasts.get(usize::from(route.next));
-                    for child in &entry.ok_or(self.no_entry(node, route.next, "multicast"))?.children {
+                    for child in &entry.ok_or_else(|| self.no_entry(node, route.next, "multicast"))?.children {
                         under_way.extend(self.send(node, child.port, packets)?.map(|next| (next, child.next)));
                     }
                 }
                 RouteKind::Reduction => {
-                    let why = format!("a packet comes to a reduction in node {node}");
-                    return Err(VerifyError::Starts { collective, why });
+                    return Err(self.invalid(&format!("a packet comes to a reduction in node {node}")));
                 }
             }
         }
@@ -366,7 +253,6 @@ impl Walk<'_> {
 
     /// Follows one packet of a reduction from all members.
     fn combine(&mut self, one: &ScheduledCollective, starts: &[Start]) -> Result<(), VerifyError> {
-        let collective = self.collective;
         let mut waiting: HashMap<(u32, u16), (u32, Vec<u32>)> = HashMap::new();
         let mut result = Vec::new();
         let partial = |start: &Start| Partial { node: start.node, index: start.index, values: vec![start.node] };
@@ -375,26 +261,25 @@ impl Walk<'_> {
             // To the next reduction entry, or to the end.
             for hop in 0.. {
                 if hop > self.tables.torus.nodes() {
-                    return Err(VerifyError::Loop { collective, node });
+                    return Err(self.loops(node));
                 }
                 let route = self.route(node, index)?;
                 let mut next = route.next;
                 if route.kind == RouteKind::Multicast {
-                    let why = format!("a packet comes to a multicast in node {node}");
-                    return Err(VerifyError::Starts { collective, why });
+                    return Err(self.invalid(&format!("a packet comes to a multicast in node {node}")));
                 }
                 if route.kind == RouteKind::Reduction {
                     let entry = self.tables.nodes[node as usize].reductions.get(usize::from(next)).copied();
-                    let entry = entry.ok_or(self.no_entry(node, next, "reduction"))?;
+                    let entry = entry.ok_or_else(|| self.no_entry(node, next, "reduction"))?;
                     let (arrived, gathered) = waiting.entry((node, next)).or_default();
                     if *arrived == 0 && !self.used.insert((node, next)) {
-                        return Err(VerifyError::Mixed { collective, node, index: next });
+                        let entry = format!("reduction entry {next} of node {node}");
+                        return Err(self.invalid(&format!("{entry} is also used by another packet")));
                     }
                     *arrived += 1;
                     gathered.append(&mut values);
                     if *arrived > entry.expected.into() {
-                        let (arrived, expected) = (*arrived, entry.expected);
-                        return Err(VerifyError::Waits { collective, node, index: next, arrived, expected });
+                        return Err(self.waits((node, next), *arrived, entry.expected));
                     }
                     if *arrived < entry.expected.into() {
                         break;
@@ -411,16 +296,20 @@ impl Walk<'_> {
                 }
             }
         }
-        for ((node, index), (arrived, _)) in waiting {
+        let short = waiting.into_iter().filter_map(|(place @ (node, index), (arrived, _))| {
             let expected = self.tables.nodes[node as usize].reductions[usize::from(index)].expected;
-            if arrived < expected.into() {
-                return Err(VerifyError::Waits { collective, node, index, arrived, expected });
-            }
+            (arrived < expected.into()).then_some((place, arrived, expected))
+        });
+        if let Some((place, arrived, expected)) = short.min() {
+            return Err(self.waits(place, arrived, expected));
         }
         self.check_delivered(&[one.collective.root])?;
         let times = |member: u32| result.iter().filter(|value| **value == member).count();
         match one.collective.members.iter().map(|member| (*member, times(*member))).find(|(_, times)| *times != 1) {
-            Some((node, times)) => Err(VerifyError::Value { collective, node, times }),
+            Some((node, times)) => {
+                let why = format!("the result has the value of node {node} {times} times (expected once)");
+                Err(self.invalid(&why))
+            }
             None => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ fn listed(blocks: &[(u64, u64)]) -> Table {
 }
 
 /// The results of both checks for an instruction of `rank`; `None` if an earlier check refuses it.
-fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> Option<(bool, Result<(), Fault>)> {
+fn looks(instruction: &Instruction, rank: u32, ranks: u32, tables: &Tables) -> Option<(bool, Result<(), Refusal>)> {
     let capabilities = card(ranks);
     let members = members(&capabilities, &[]);
     let membership = members.of(rank as usize, instruction)?;

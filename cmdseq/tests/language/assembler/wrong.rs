@@ -68,6 +68,7 @@ const WRONG: &[(&str, &str)] = &[
     ("remainder of zero", "delay extent 1 % 0"),
     ("shift too far", "delay extent 1 << 128"),
     ("negative shift", "delay extent 1 >> -1"),
+    ("shift of a bit out of the number", "assert (1 << 127) % 2 == 0, \"x\""),
     ("product too large", "delay extent (1 << 100) * (1 << 100)"),
     ("unknown name", "const blocks = 4\ndelay extent block"),
     ("name used before", "delay extent later\nconst later = 1"),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::connection::{Connection, Failure};
 use super::waits::Slowness;
-use crate::memory::backend::{DomainBackend, Mapping};
+use crate::memory::backend::{DomainBackend, Mapping, NotMapped};
 use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
 use crate::memory::table::InProcessIommu;
 use crate::vfio_user::wire::header::Command;
@@ -47,7 +47,7 @@ impl DomainBackend for Maps {
     }
 
     /// Maps at all servers, or at none if one refuses.
-    fn map(&self, mapping: Mapping, _entry_limit: usize) -> Result<()> {
+    fn map(&self, mapping: Mapping, _entry_limit: usize) -> std::result::Result<(), NotMapped> {
         let (iova, bytes) = (mapping.iova, mapping.bytes);
         let mut state = self.state();
         self.memory.map(mapping.clone());
@@ -61,13 +61,11 @@ impl DomainBackend for Maps {
             };
             // A server that has not refused has mapped, too, whatever is wrong with its reply.
             let mapped = if matches!(failure, Failure::Descriptors(_)) { index + 1 } else { index };
-            for (connection, _) in &state.connections[..mapped] {
-                if let Some(connection) = connection.upgrade() {
-                    let _ = unmap_at(&connection, iova, bytes);
-                }
-            }
+            let is_reachable = unmap_at_all(&state.connections[..mapped], iova, bytes)
+                .inspect_err(|error| log::error!("Undoing a mapping that a server refused: {error}"))
+                .is_err();
             self.memory.unmap(iova);
-            return Err(not_mapped(&connection, &mapping, failure));
+            return Err(NotMapped { error: not_mapped(&connection, &mapping, failure), is_reachable });
         }
         state.mappings.push(mapping);
         Ok(())
@@ -79,18 +77,10 @@ impl DomainBackend for Maps {
         self.memory.unmap(iova);
         let removed = state.mappings.iter().position(|other| other.iova == iova);
         let removed = removed.map(|at| state.mappings.swap_remove(at));
-        let mut failed = None;
-        for (connection, _) in &state.connections {
-            let Some(connection) = connection.upgrade() else { continue };
-            match unmap_at(&connection, iova, bytes) {
-                Ok(()) | Err(Failure::Gone) => {}
-                Err(Failure::Refused(errno)) => failed = Some(Error::DmaUnmap { iova, bytes, source: errno.into() }),
-                Err(Failure::Descriptors(lost)) => failed = Some(lost.error()),
-            }
-        }
+        let unmapped = unmap_at_all(&state.connections, iova, bytes);
         drop(state);
         drop(removed);
-        failed.map_or(Ok(()), Err)
+        unmapped
     }
 }
 
@@ -136,6 +126,19 @@ fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::resul
     connection.call(Command::DmaMap, [&map.encode(), &[]], file.as_slice()).map(drop)
 }
 
+/// Unmaps at all servers that are still there. Returns the last failure.
+fn unmap_at_all(connections: &[(Weak<Connection>, bool)], iova: Iova, bytes: u64) -> Result<()> {
+    let mut unmapped = Ok(());
+    for connection in connections.iter().filter_map(|(connection, _)| connection.upgrade()) {
+        match unmap_at(&connection, iova, bytes) {
+            Ok(()) | Err(Failure::Gone) => {}
+            Err(Failure::Refused(errno)) => unmapped = Err(Error::DmaUnmap { iova, bytes, source: errno.into() }),
+            Err(Failure::Descriptors(lost)) => unmapped = Err(lost.error()),
+        }
+    }
+    unmapped
+}
+
 fn unmap_at(connection: &Connection, iova: Iova, bytes: u64) -> std::result::Result<(), Failure> {
     let unmap = DmaUnmap { argsz: DmaUnmap::BYTES as u32, flags: 0, address: iova.0, size: bytes };
     connection.call(Command::DmaUnmap, [&unmap.encode(), &[]], &[]).map(drop)
@@ -162,6 +165,11 @@ mod tests {
 
     /// Connects to a server, which does what it is told, or refuses to map.
     fn connect(refuses: bool) -> (Arc<Connection>, Told) {
+        connect_to(move |is_map| refuses && is_map)
+    }
+
+    /// Connects to a server, which does what it is told unless `refuses`.
+    fn connect_to(refuses: impl Fn(bool) -> bool + Send + 'static) -> (Arc<Connection>, Told) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let told = Told::default();
         let notes = Arc::clone(&told);
@@ -175,7 +183,7 @@ mod tests {
                 let address = if is_map { &body[16..24] } else { &body[8..16] };
                 assert_eq!(u64::from_ne_bytes(address.try_into().unwrap()), AT);
                 notes.lock().unwrap().push(is_map);
-                let reply = if refuses && is_map { header.failure(Errno::ENOSPC) } else { header.reply(0) };
+                let reply = if refuses(is_map) { header.failure(Errno::ENOSPC) } else { header.reply(0) };
                 theirs.write_all(&reply.encode()).unwrap();
             }
         });
@@ -198,8 +206,8 @@ mod tests {
         let maps = Maps::default();
         let servers = [false, true, false].map(connect);
         servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
-        let error = maps.map(mapping(), 8).unwrap_err();
-        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }), "{error:?}");
+        let NotMapped { error, is_reachable } = maps.map(mapping(), 8).unwrap_err();
+        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && !is_reachable, "{error:?}");
         let each = servers.each_ref().map(|(_, of)| told(of));
         assert_eq!(each, [vec![true, false], vec![true], vec![]], "the first unmaps it, the third is not asked");
         assert!(maps.memory.check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
@@ -208,6 +216,16 @@ mod tests {
         assert!(told(&of_late).is_empty());
         servers.iter().for_each(|(connection, _)| connection.end());
         late.end();
+    }
+
+    #[test]
+    fn what_a_server_does_not_unmap_again_stays_reachable() {
+        let maps = Maps::default();
+        let servers = [connect_to(|is_map| !is_map), connect(true)];
+        servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
+        let NotMapped { error, is_reachable } = maps.map(mapping(), 8).unwrap_err();
+        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && is_reachable, "{error:?}");
+        servers.iter().for_each(|(connection, _)| connection.end());
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) struct Remote {
     pub(super) maps: Arc<Maps>,
     pub(super) regions: Vec<RemoteRegion>,
     pub(super) layouts: [Option<BarLayout>; BarIndex::COUNT],
-    /// Vectors of MSI-X, MSI and INTx: see [`slot`].
+    /// Vectors of each kind, by its [index](index).
     pub(super) vectors: [u16; 3],
     pub(super) can_reset: bool,
     pub(super) server: Capabilities,
@@ -95,11 +95,12 @@ impl Remote {
         if self.regions[CONFIG_REGION as usize].bytes < 256 {
             return Err(nonsense("configuration space"));
         }
-        for (kind, count) in [(InterruptKind::Msix, MSIX), (InterruptKind::Msi, MSI), (InterruptKind::Intx, INTX)] {
-            if count >= info.interrupts {
+        for kind in InterruptKind::ALL {
+            let index = index(kind);
+            if index >= info.interrupts {
                 continue;
             }
-            let asked = InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags: 0, index: count, count: 0 };
+            let asked = InterruptInfo { argsz: InterruptInfo::BYTES as u32, flags: 0, index, count: 0 };
             let reply = match self.ask("describe interrupts of", Command::GetInterruptInfo, &asked.encode()) {
                 // As a function without interrupts of this kind.
                 Err(Error::Refused { source, .. }) if is_absent(&source) => {
@@ -108,10 +109,10 @@ impl Remote {
                 }
                 reply => reply?,
             };
-            let info = InterruptInfo::decode(&reply.body).filter(|info| info.index == count && info.count <= 2048);
+            let info = InterruptInfo::decode(&reply.body).filter(|info| info.index == index && info.count <= 2048);
             let info = info.ok_or(nonsense("description of interrupts"))?;
             if info.flags & InterruptInfo::EVENTFD != 0 {
-                self.vectors[slot(kind)] = info.count as u16;
+                self.vectors[index as usize] = info.count as u16;
             }
         }
         Ok(())
@@ -223,15 +224,6 @@ pub(super) fn description(region: u32) -> &'static str {
     }
 }
 
-/// Returns the place of a kind in [`Remote::vectors`].
-fn slot(kind: InterruptKind) -> usize {
-    match kind {
-        InterruptKind::Msix => 0,
-        InterruptKind::Msi => 1,
-        InterruptKind::Intx => 2,
-    }
-}
-
 fn index(kind: InterruptKind) -> u32 {
     match kind {
         InterruptKind::Msix => MSIX,
@@ -286,7 +278,7 @@ impl Bus for Remote {
         if self.connection.removal().check() {
             return Err(self.connection.removal().error());
         }
-        Ok(self.vectors[slot(kind)])
+        Ok(self.vectors[index(kind) as usize])
     }
 
     fn enable_interrupts(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> Result<()> {
@@ -325,7 +317,7 @@ impl Bus for Remote {
 
     fn reset(&self) -> Result<ResetOutcome> {
         for kind in InterruptKind::ALL {
-            if self.vectors[slot(kind)] > 0 {
+            if self.vectors[index(kind) as usize] > 0 {
                 self.disable_interrupts(kind)?;
             }
         }

@@ -13,7 +13,6 @@ use nix::sys::eventfd::EventFd;
 use super::budget::{Charge, Item, Share};
 use super::link::Link;
 use super::signals::Signals;
-use crate::config;
 use crate::endpoint::intx::Intx;
 use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, InterruptPort};
@@ -328,18 +327,11 @@ impl Interrupts {
     }
 }
 
-/// Whether a function has an INTx line.
-pub(crate) fn has_intx(endpoint: &dyn Endpoint) -> bool {
-    let mut pin = [0];
-    endpoint.config_read(config::INTERRUPT_PIN, &mut pin);
-    (1..=4).contains(&pin[0])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::endpoint::intx::raise;
-    use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind};
+    use crate::endpoint::{DmaFault, DmaPort, DmaTag, Layout, ResetKind, has_intx};
     use crate::vfio_user::server::budget::{Budget, Limits, Member};
     use crate::vfio_user::server::regions::tests::Kept;
     use crate::vfio_user::wire::closing::Closer;

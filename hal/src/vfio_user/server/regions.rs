@@ -97,12 +97,13 @@ impl Regions {
     /// Reads a range that [`locate`](Self::locate) has checked. Bytes that the endpoint does not set are all-ones.
     pub(crate) fn read(&self, location: Location, offset: u64, data: &mut [u8]) {
         data.fill(0xff);
+        let memory = self.memory(location);
         for words in words(offset, data.len(), location) {
             let at = offset + words.start as u64;
             let word = &mut data[words];
             match location {
                 Location::Config => self.endpoint.config_read(at as u16, word),
-                Location::Bar(bar) => match self.endpoint.bar_memory(bar) {
+                Location::Bar(bar) => match &memory {
                     Some(memory) => drop(memory.read(at, word)),
                     None => self.endpoint.bar_read(bar, at, word),
                 },
@@ -127,6 +128,7 @@ impl Regions {
         } else {
             [offset..kept.start.max(offset), kept.end.min(end)..end]
         };
+        let memory = self.memory(location);
         for part in parts {
             let data = &data[(part.start - offset) as usize..(part.end - offset) as usize];
             for words in words(part.start, data.len(), location) {
@@ -134,12 +136,20 @@ impl Regions {
                 let word = &data[words];
                 match location {
                     Location::Config => self.endpoint.config_write(at as u16, word),
-                    Location::Bar(bar) => match self.endpoint.bar_memory(bar) {
+                    Location::Bar(bar) => match &memory {
                         Some(memory) => drop(memory.write(at, word)),
                         None => self.endpoint.bar_write(bar, at, word),
                     },
                 }
             }
+        }
+    }
+
+    /// Returns the memory that a BAR is, if it is.
+    fn memory(&self, location: Location) -> Option<Arc<SharedMemory>> {
+        match location {
+            Location::Config => None,
+            Location::Bar(bar) => self.endpoint.bar_memory(bar),
         }
     }
 

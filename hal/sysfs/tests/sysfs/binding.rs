@@ -534,6 +534,17 @@ fn one_binds_at_a_time() {
     other.reset(address(CARD), &QUICK).unwrap();
 }
 
+/// More rights would not help.
+#[test]
+fn a_lock_that_is_no_file_is_told() {
+    let machine = Machine::new(&["machine", "wrong-driver"], Some("xdma"), None);
+    let path = machine.tree.root().join("run/fpgactl.lock");
+    fs::create_dir_all(&path).unwrap();
+    let error = machine.bind(&QUICK).unwrap_err();
+    assert!(matches!(&error, BindError::NotLocked { path: found, .. } if *found == path), "{error:?}");
+    assert_eq!(error.to_string(), format!("Locking {} failed", path.display()));
+}
+
 #[test]
 fn a_reset_that_fails_is_an_error() {
     let mut machine = Machine::new(&["machine"], None, None);

@@ -163,7 +163,7 @@ impl OnCard<'_> {
 /// Converts an error of an instruction's ranges to its refusal.
 fn unfit(error: RangeError) -> Refusal {
     match error {
-        RangeError::Address(_) => (Status::OutOfRange, 0),
+        RangeError::Address { .. } => (Status::OutOfRange, 0),
         RangeError::NoTable { slot } => (Status::BadTable, slot as u16),
         RangeError::Entries { slot, .. } | RangeError::OwnBlock { slot, .. } => (Status::BadTable, slot),
     }

@@ -1,6 +1,6 @@
 //! Ends of channels that hosts open and close while the network runs.
 
-use cmdseq::routing::Tables;
+use cmdseq::routing::PortTables;
 
 use crate::engine::ComponentId;
 use crate::profile::circus::Profile;
@@ -32,7 +32,7 @@ pub(crate) struct LossCounts {
 impl Network {
     /// Builds a network of cards with `ends` ends for their hosts each. Its routers have no tables.
     pub(crate) fn for_hosts(profile: &Profile, design: Design, ends: usize) -> Result<Self, BuildError> {
-        let empty = Tables::new(design.torus.nodes());
+        let empty = PortTables::new(design.torus.nodes());
         Network::build(profile, design, &empty, ends)
     }
 

@@ -20,7 +20,7 @@ mod user_logic;
 pub mod wire;
 
 pub use crate::profile::circus::Profile;
-pub use cmdseq::routing::{RouteError, Tables, Torus, TorusError};
+pub use cmdseq::routing::{PortTables, RouteError, Torus, TorusError};
 pub use design::{Channel, ChannelId, Design, DesignError, Placement};
 pub use fifo::{Traffic, Word};
 pub(crate) use host_ends::Direction;

@@ -1,6 +1,6 @@
 //! A network of cards as its host sees it.
 
-use cmdseq::routing::{CableEnd, Cables, RouteError, Tables, Torus};
+use cmdseq::routing::{PortTables, RouteError, Torus};
 
 use crate::engine::{Clock, ComponentId, Time, World};
 use crate::net::flit::FLIT_BYTES;
@@ -112,7 +112,7 @@ pub struct LinkCounters {
 pub struct Network {
     pub(super) world: World<Card>,
     pub(super) cards: Vec<ComponentId>,
-    cables: Cables,
+    torus: Torus,
     places: Vec<Places>,
     /// By card, then end.
     pub(super) host_ends: Vec<Vec<HostEnd>>,
@@ -135,8 +135,8 @@ impl Network {
     /// # Errors
     /// [`BuildError::Route`] if the tables do not lead from every card to every other one; [`BuildError::Nodes`] or
     /// [`BuildError::Profile`].
-    pub fn with_tables(profile: &Profile, design: Design, tables: &Tables) -> Result<Self, BuildError> {
-        tables.check(&design.torus.cables())?;
+    pub fn with_tables(profile: &Profile, design: Design, tables: &PortTables) -> Result<Self, BuildError> {
+        tables.check(design.torus)?;
         Network::build(profile, design, tables, 0)
     }
 
@@ -144,7 +144,7 @@ impl Network {
     pub(super) fn build(
         profile: &Profile,
         design: Design,
-        tables: &Tables,
+        tables: &PortTables,
         host_ends: usize,
     ) -> Result<Self, BuildError> {
         let (torus, nodes) = (design.torus, design.torus.nodes());
@@ -153,7 +153,6 @@ impl Network {
         if nodes > format.nodes() {
             return Err(BuildError::Nodes { nodes, bits: profile.destination_bits });
         }
-        let cables = torus.cables();
         let clock = |hertz: u64| hertz.try_into().map(|hertz| Clock::new(hertz, 0));
         let router_clock = clock(profile.router_hertz).map_err(|_| BuildError::Profile("router clock"))?;
         let kernel_clock = clock(profile.kernel_hertz).map_err(|_| BuildError::Profile("kernel clock"))?;
@@ -173,20 +172,20 @@ impl Network {
         let mut world = World::default();
         let mut cards = Vec::with_capacity(nodes as usize);
         for (node, (modules, wires)) in (0..nodes).zip(modules) {
-            let router = Router::new(settings, ports(torus, &cables, node), tables.of(node).to_vec());
+            let router = Router::new(settings, ports(torus, node), tables.of(node).to_vec());
             let io = (profile.io_channel_cycles, profile.io_channel_packets);
             let header = (format, profile.has_credits);
             cards.push(world.add(Card::new((router_clock, router), (kernel_clock, modules), wires, header, io)));
         }
         for node in 0..nodes {
-            let ends = (0..cables.ports()).map(|port| (port, cables.other(CableEnd { node, port })));
-            let line = |(port, end): (usize, Option<CableEnd>)| {
-                end.map(|end| line(profile, (node, port), (cards[end.node as usize], end.port)))
+            let line = |port: usize| {
+                let there = torus.neighbour(node, port)?;
+                Some(line(profile, (node, port), (cards[there as usize], port ^ 1)))
             };
-            world.get_mut(cards[node as usize]).surroundings.lines = ends.map(line).collect();
+            world.get_mut(cards[node as usize]).surroundings.lines = (0..Torus::LINKS).map(line).collect();
         }
         let channel_kernel_cycles = profile.channel_kernel_cycles;
-        Ok(Network { world, cards, cables, places, host_ends, channel_kernel_cycles })
+        Ok(Network { world, cards, torus, places, host_ends, channel_kernel_cycles })
     }
 
     /// Gives the host's end of a channel a message to send.
@@ -249,7 +248,7 @@ impl Network {
     pub fn run(&mut self) -> Result<(), Stall> {
         while self.world.step() {}
         if self.cards.iter().any(|card| self.world.get(*card).is_busy()) {
-            return Err(stall::find(&self.world, &self.cards, &self.cables, &self.places));
+            return Err(stall::find(&self.world, &self.cards, self.torus, &self.places));
         }
         Ok(())
     }
@@ -345,13 +344,13 @@ fn check(profile: &Profile) -> Result<(), BuildError> {
 }
 
 /// The ports of a card's router: its links, and the one to its kernels.
-fn ports(torus: Torus, cables: &Cables, node: u32) -> Vec<Port> {
+fn ports(torus: Torus, node: u32) -> Vec<Port> {
     let port = |port| Port {
         dimension: torus.dimension(port),
         crosses_dateline: torus.crosses_dateline(node, port),
-        is_link: cables.other(CableEnd { node, port }).is_some(),
+        is_link: torus.neighbour(node, port).is_some(),
     };
-    (0..=cables.ports()).map(port).collect()
+    (0..=Torus::LOCAL).map(port).collect()
 }
 
 /// The framing of the links of a profile.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cmdseq::routing::{CableEnd, Cables, Torus};
+use cmdseq::routing::Torus;
 
 use crate::engine::{ComponentId, World};
 use crate::net::router::Why;
@@ -73,17 +73,17 @@ impl fmt::Display for Stall {
 }
 
 /// Returns who waits for whom.
-pub(crate) fn find(world: &World<Card>, cards: &[ComponentId], cables: &Cables, places: &[Places]) -> Stall {
+pub(crate) fn find(world: &World<Card>, cards: &[ComponentId], torus: Torus, places: &[Places]) -> Stall {
     let mut waits = Vec::new();
     for (node, id) in (0..).zip(cards) {
         let card = world.get(*id);
         let input = |node, port, virtual_channel| Place::Input { node, port: Torus::port_name(port), virtual_channel };
         for wait in card.router().waits() {
             let from = input(node, wait.input, wait.virtual_channel);
-            let behind = cables.other(CableEnd { node, port: wait.output });
+            let behind = torus.neighbour(node, wait.output);
             let to = match (wait.why, behind) {
                 (Why::Held(port, virtual_channel), _) => input(node, port, virtual_channel),
-                (_, Some(end)) => input(end.node, end.port, wait.output_channel),
+                (_, Some(there)) => input(there, wait.output ^ 1, wait.output_channel),
                 (_, None) => Place::Reader { node, channel: reader(card, node, places) },
             };
             waits.push((from, to));

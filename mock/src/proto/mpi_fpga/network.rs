@@ -294,7 +294,8 @@ impl Network {
             let expected = call.inputs(rank, size).len() * call.bytes as usize;
             let found = inputs.get(rank as usize).map_or(0, Vec::len);
             if found != expected {
-                return Err(CallError::Input { rank, found, expected }.into());
+                let why = format!("rank {rank} gives {found} bytes, expected {expected}");
+                return Err(CallError(why).into());
             }
         }
         let (began, overhead) = (self.world.now(), Time::from(self.profile.overhead_ps));

@@ -1,7 +1,7 @@
 //! Kernels of several cards form one pipeline: communication and computation overlap.
 
 use fpga_mock::circus::{
-    Channel, ChannelId, Channels, Design, DesignError, HostError, Network, Placement, Profile, Tables, Torus,
+    Channel, ChannelId, Channels, Design, DesignError, HostError, Network, Placement, PortTables, Profile, Torus,
 };
 
 use super::forward;
@@ -102,8 +102,9 @@ fn tables_and_values_that_cannot_work_are_refused_before_they_are_loaded() {
     let complete = torus.dimension_order();
     let mut tables = complete.clone();
     tables.set(1, 2, None);
-    let refusal =
-        |profile: &Profile, tables: &Tables| Network::with_tables(profile, Design::new(torus), tables).err().unwrap();
+    let refusal = |profile: &Profile, tables: &PortTables| {
+        Network::with_tables(profile, Design::new(torus), tables).err().unwrap()
+    };
     let text = refusal(&Profile::published(), &tables).to_string();
     assert_eq!(text, "no route from node 0 to node 2: the table of node 1 has no entry for node 2");
     let narrow = Profile { destination_bits: 3, ..Profile::published() };

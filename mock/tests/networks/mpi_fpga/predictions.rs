@@ -29,7 +29,7 @@ const SHAPES: [&str; 16] = [
 /// A shape, a call on all of its nodes, and the seed of its data. Most blocks are short; a few are of up to 64 KiB in all.
 /// A reduce_scatter by the tree on 5x3x1 is not among them: see docs/mpi-fpga.md.
 fn calls() -> impl Strategy<Value = (&'static str, Collective, Form, u32, u32, u64)> {
-    let collective = prop::sample::select(Collective::ALL.to_vec());
+    let collective = prop::sample::select(Collective::ALL);
     let one = (prop::sample::select(SHAPES.to_vec()), collective, any::<prop::sample::Index>(), 0..=13_u32);
     let calls = one.prop_flat_map(|(shape, collective, form, doubled)| {
         let parsed: Shape = shape.parse().unwrap();

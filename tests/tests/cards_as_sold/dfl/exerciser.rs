@@ -11,6 +11,7 @@ use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, Interposer, InterruptPort
 use fpga_hal::vfio_user::{Server, connect};
 use fpga_hal::{DmaBuffer, Domain, Endpoint, Function, InterruptKind, Iova, Window, in_process};
 use fpga_mock::LateDma;
+use fpga_tests::altered::altered;
 
 use super::{Cards, bar_0};
 
@@ -284,4 +285,19 @@ fn a_card_that_never_answers_is_a_timeout() {
     // Two drivers do not share it.
     let second = Exerciser::open(function).unwrap_err();
     assert!(matches!(second, Error::Card(CardError::Bus(fpga_hal::Error::InUse { .. }))), "{second:?}");
+}
+
+/// Its buffers would be freed under requests that are still answered.
+#[test]
+fn a_run_that_is_stopped_is_waited_for() {
+    let cards = Cards::new();
+    let late = LateDma::new(cards.first.exerciser().unwrap(), 1, Duration::from_secs(1));
+    // STATUS_1: a read that is never answered.
+    let busy = altered(late, 0, &[(0x168, 1 << 16)]);
+    let function = in_process::attach(busy, &cards.domain, "busy").unwrap();
+    let mut exerciser = Exerciser::open(function).unwrap();
+    exerciser.set_timeout(Duration::from_millis(20));
+    let error = exerciser.run(Exercise::Loopback, 1024, 1, 0).unwrap_err();
+    let Error::TimedOut { to: "end its requests", last_seen, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(last_seen, "STATUS_1 0x10000");
 }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use fpga_driver::dfl::{Control, Error};
-use fpga_driver::{Card, find_sequencer};
+use fpga_driver::readings::Readings;
+use fpga_driver::{Card, find_sequencer, msgdma};
 use fpga_hal::vfio_user::{Server, connect};
 use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::dfl::D5005;
@@ -236,10 +238,70 @@ fn the_sequencer_is_found_behind_the_port() {
     let card = Pac::new();
     let function = card.function();
     let held = find_sequencer(&function).unwrap_err().to_string();
-    assert!(held.contains("BAR2 + 0x40000: header 0 at 0x0 reads all-ones"), "{held}");
+    assert!(held.contains("BAR2 + 0x40000: its port holds the accelerator in reset"), "{held}");
     card.card.release();
     let found = find_sequencer(&function).unwrap();
     assert_eq!((found.bar.index(), found.start, found.offset), (2, 0x4_0000, 0x1000));
+}
+
+/// Whoever takes the card or its engine into use after power-up finds the accelerator, and no error of the port.
+#[test]
+fn an_accelerator_that_its_own_port_holds_is_released() {
+    let pac = Pac::new();
+    let function = pac.function();
+    drop(msgdma::Engine::open(function.clone(), msgdma::Completion::Poll).unwrap());
+    Control::open(function.clone()).unwrap().hold_accelerator().unwrap();
+    let mut card = Card::open(function.clone()).unwrap();
+    card.write_memory(64, b"a word of memory").unwrap();
+    // As a reset of the function holds it on a card whose reset of the port does so.
+    bars(&function)[2].write_u32(0x38, 5).unwrap();
+    card.reset().unwrap();
+    card.write_memory(64, b"a word of memory").unwrap();
+    drop(card);
+    let control = Control::open(function).unwrap();
+    assert_eq!((control.is_held().unwrap(), control.errors().unwrap()), (false, vec![]));
+}
+
+/// Nobody reads what a port holds in reset: the port would note an error.
+#[test]
+fn an_accelerator_in_reset_is_not_read() {
+    let pac = Pac::new();
+    let function = pac.function();
+    assert!(find_sequencer(&function).is_err());
+    assert!(Readings::of(&function).unwrap().alarms().next().is_none());
+    let mut control = Control::open(function.clone()).unwrap();
+    assert_eq!((control.accelerator().unwrap(), control.errors().unwrap()), (None, vec![]));
+    // A region that holds nothing stays in reset, whoever looks for something in it, and the port notes nothing.
+    pac.card.fail_reconfiguration(1 << 3, 100);
+    let image = fpga_mock::dfl::image(7, 1 << 16);
+    control.load(&image, |_| ControlFlow::Continue(())).unwrap_err();
+    drop(control);
+    assert!(matches!(Card::open(function.clone()), Err(fpga_driver::Error::NoSequencer { .. })));
+    let engine = msgdma::Engine::open(function.clone(), msgdma::Completion::Poll);
+    assert!(matches!(engine, Err(msgdma::Error::NoEngine { .. })));
+    let control = Control::open(function).unwrap();
+    assert_eq!((control.is_held().unwrap(), control.errors().unwrap()), (true, vec![]));
+}
+
+/// A load that has not begun leaves the accelerator as it was.
+#[test]
+fn an_engine_that_is_not_reset_leaves_the_accelerator() {
+    let pac = Pac::new();
+    let mut control = Control::open(pac.function()).unwrap();
+    control.set_timeout(Duration::from_millis(50));
+    let before = |control: &Control| (control.is_held().unwrap(), control.accelerator().unwrap());
+    for is_held in [true, false] {
+        if !is_held {
+            control.reset_accelerator().unwrap();
+        }
+        let was = before(&control);
+        pac.card.withhold_engine_acknowledge(true);
+        let image = fpga_mock::dfl::image(7, 4096);
+        let error = control.load(&image, |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }) && !control.has_begun(), "{error}");
+        assert_eq!((before(&control), was.1.is_some()), (was, !is_held));
+        pac.card.withhold_engine_acknowledge(false);
+    }
 }
 
 /// Who has finished with the function leaves it to the next: the control function's driver, the card's, and again.

@@ -1,5 +1,6 @@
 //! The port's reset, and the errors of the card.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -108,6 +109,22 @@ fn errors_of_every_register_are_told_and_cleared() {
     control.clear_errors().unwrap();
     assert_eq!(control.errors().unwrap(), []);
     assert!(!control.is_held().unwrap());
+}
+
+#[test]
+fn errors_are_not_masked_after_a_failure() {
+    let cards = Cards::new();
+    cards.control().reset_accelerator().unwrap();
+    let control = cards.first.control();
+    // The mask and the error register of the management engine.
+    let deaf = altered(Arc::clone(&control), 0, &[(0x4010, !0), (0x4014, !0)]);
+    let function = in_process::attach(deaf, &cards.domain, "control of card 0").unwrap();
+    let bar = bar_0(&function);
+    bar.write_u64(0x4008, 0x25).unwrap();
+    let mut control = fpga_driver::dfl::Control::open(function).unwrap();
+    let error = control.clear_errors().unwrap_err();
+    assert!(matches!(error, Error::Card(CardError::AllOnes { register: 0x4010, .. })), "{error}");
+    assert_eq!(bar.read_u64(0x4008).unwrap(), 0x25);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use fpga_driver::readings::{Readings, Unit, Value};
-use fpga_hal::{BarIndex, Window};
+use fpga_hal::{BarIndex, Domain, Window, in_process};
+use fpga_mock::xdma::{Shape, XdmaCards};
+use fpga_tests::altered::altered;
 use proptest::prelude::*;
 
 use super::{alarms, alveo, find};
@@ -215,6 +217,17 @@ fn a_mailbox_that_fails_costs_no_sensor() {
     cms.silence_mailbox(false);
     cms.set_board(Some(Vec::new()));
     assert!(Readings::of(&function).unwrap().failures.is_empty());
+}
+
+/// The mailbox is at 0x1000 of 0x2000 bytes, and its first word has the length.
+#[test]
+fn an_answer_longer_than_the_mailbox_is_told() {
+    let cards = XdmaCards::new(1, Shape::default());
+    let endpoint = altered(cards.endpoint(0), 0, &[(MAP + 0x1000, 0x0400_0fff)]);
+    let function = in_process::attach(endpoint, &Domain::in_process(), "card 0").unwrap();
+    let readings = Readings::of(&function).unwrap();
+    let [(_, error)] = readings.failures.as_slice() else { panic!("{:?}", readings.failures) };
+    assert!(error.to_string().contains("4095 bytes in its mailbox at 0x1000 of 0x2000 bytes"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_regs::xdma::Status;
 
 use super::registers::Raw;
-use super::{MEMORY, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
+use super::{MEMORY, MIB, PATIENCE, SHORT, attach, open, pattern, round_trip, shape};
 
 /// COMMAND of configuration space, and its bit for memory accesses.
 const COMMAND: u16 = 0x04;
@@ -331,6 +331,28 @@ fn alignments_are_checked_and_kept() {
         assert_eq!(outcome.is_ok(), is_allowed, "{offset} {address} {bytes}: {outcome:?}");
     }
     assert_eq!(cards.fetches(0).len(), 1, "what is refused is not started");
+}
+
+/// A bad end of a range of several pieces, and a bad piece in the other direction.
+#[test]
+fn nothing_is_moved_if_the_end_is_refused() {
+    let cards = XdmaCards::new(1, shape(1, 1));
+    let mut engine = altered(&cards, &[(0x4c, 0x0001_0440), (0x104c, 0x0001_0440)]).unwrap();
+    let refused = |outcome: Result<(), Error>| assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
+    let buffer = engine.allocate(4096).unwrap();
+    let mut data = pattern(5, MIB + 1);
+    cards.fetches(0);
+    refused(engine.write(0, &data));
+    refused(engine.read(0, &mut data));
+    assert!(data == pattern(5, MIB + 1));
+    // What is behind the last address is not at the first one.
+    let data = &mut data[..MIB / 2];
+    refused(engine.write(u64::MAX - 4 * MIB as u64 + 1, &vec![1; 5 * MIB]));
+    refused(engine.read(u64::MAX - 3, &mut data[..8]));
+    let piece = |bytes| Piece { buffer: Arc::clone(&buffer), offset: 0, address: 64, bytes };
+    refused(engine.transfer_both(&[piece(8)], &[piece(9)]));
+    assert_eq!(cards.fetches(0), []);
+    engine.transfer_both(&[piece(8)], &[piece(12)]).unwrap();
 }
 
 /// The last byte that the engine can address may be moved, and none behind it. A piece may end where its buffer does.

@@ -7,6 +7,7 @@ use fpga_driver::find_sequencer;
 use fpga_hal::{BarIndex, Function, Window, in_process};
 use fpga_mock::xdma::{IDCODE, INTERFACE, IcapFault, Shape, XdmaCards, stream};
 use fpga_mock::{Fabric, Profile, Shell};
+use fpga_tests::altered::altered;
 use fpga_tests::run::domain;
 
 use super::{attach, shape};
@@ -188,7 +189,7 @@ fn what_is_no_image_for_the_device_is_refused_before_anything_is_written() {
 #[test]
 fn a_port_that_fails_is_told_and_works_afterwards() {
     let (cards, function) = fabric();
-    let mut loader = Loader::open(function).unwrap();
+    let mut loader = Loader::open(function.clone()).unwrap();
     let good = stream(OTHER, IDCODE, 4096);
     for (fault, why) in [
         (IcapFault::Hangs, "write to its configuration port; last seen: CONTROL of HWICAP 0x1"),
@@ -206,9 +207,34 @@ fn a_port_that_fails_is_told_and_works_afterwards() {
     cards.icap(0).stick_decoupler(true);
     let error = load(&mut loader, &good).unwrap_err().to_string();
     assert!(error.contains("cut its region off; last seen: STATUS of the decoupler 0x0"), "{error}");
-    assert_eq!(loader.logic().unwrap(), Some(OTHER), "nothing was written");
+    assert_eq!((loader.logic().unwrap(), loader.has_begun()), (Some(OTHER), false), "nothing was written");
+    assert_eq!(user_bar(&function).read_u32(0x2_0004).unwrap(), 0, "it is told to connect the region again");
     cards.icap(0).stick_decoupler(false);
     load(&mut loader, &good).unwrap();
+    assert!(loader.has_begun());
+}
+
+#[test]
+fn a_port_that_is_not_reset_leaves_the_region_as_it_was() {
+    let fabric = Fabric::new(Profile { shell: Shell::AlveoXdma, ..Profile::optweb(2) }).unwrap();
+    let cards = XdmaCards::before(&fabric, Shape::default());
+    let mut loader = Loader::open(attach(altered(cards.endpoint(0), 0, &[(0x1_010c, 8)]))).unwrap();
+    let error = load(&mut loader, &stream(OTHER, IDCODE, 4096)).unwrap_err().to_string();
+    assert!(error.contains("reset its configuration port; last seen: CONTROL of HWICAP 0x8"), "{error}");
+    let is_cut_off = loader.is_cut_off().unwrap();
+    assert_eq!((loader.logic().unwrap(), is_cut_off, loader.has_begun()), (Some(CARD), false, false));
+}
+
+/// A queue with room for fewer words than a read of STATUS has takes them in several pieces.
+#[test]
+fn a_queue_with_little_room_is_filled_again_and_again() {
+    let fabric = Fabric::new(Profile { shell: Shell::AlveoXdma, ..Profile::optweb(2) }).unwrap();
+    let cards = XdmaCards::before(&fabric, Shape::default());
+    for (room, guid) in [(1, OTHER), (2, CARD), (3, OTHER)] {
+        let mut loader = Loader::open(attach(altered(cards.endpoint(0), 0, &[(0x1_0114, room)]))).unwrap();
+        load(&mut loader, &stream(guid, IDCODE, 256)).unwrap();
+        assert_eq!(loader.logic().unwrap(), Some(guid));
+    }
 }
 
 /// Registers of configuration space, by offset: base addresses, command, Device Control, MSI-X message control.

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use cmdseq::{Instruction, Operand, Status, Table, Tables, instruction};
 use fpga_driver::{Bound, Card, Cluster, Error, Feed, Pipe, PipeError, PipeWriter, State, xdma};
-use fpga_hal::{BarIndex, Function, Window, in_process};
+use fpga_hal::memory::domain::DEFAULT_RANGES;
+use fpga_hal::{BarIndex, Domain, Function, Window, in_process};
 use fpga_mock::xdma::{Misanswer, Shape, XdmaCards};
 use fpga_mock::{Accesses, Fabric, Fault, Profile, Recorder, Shell, When};
 use fpga_regs::xdma::Status as EngineStatus;
+use fpga_tests::altered::altered;
 use fpga_tests::run::domain;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -99,6 +101,36 @@ fn the_user_bar_is_as_its_map_says() {
     }
     for offset in (0x4000..0x1_0000).step_by(0x1ffc) {
         assert_eq!(user.read_u32(offset).unwrap(), 0x1234_5678 ^ offset as u32);
+    }
+}
+
+/// A card that is not opened, because its host lacks memory for a part of it, leaves no channel running.
+#[test]
+fn channels_are_stopped_if_there_is_no_memory() {
+    let rig = Rig::new();
+    let refused = (1..100).take_while(|limit| {
+        let domain = Domain::in_process_with(&DEFAULT_RANGES, *limit);
+        let function = in_process::attach(rig.cards.endpoint(0), &domain, "node 0").unwrap();
+        let opened = Card::open(function.clone());
+        if let Err(error) = &opened {
+            // CONTROL of the channels to the host, in AMD's engine.
+            let dma = window(&function, 2);
+            let control = [0x1004, 0x1104].map(|register| dma.read_u32(register).unwrap());
+            assert!(control.iter().all(|control| control & 1 == 0), "{limit}: {control:x?}, {error}");
+        }
+        opened.is_err()
+    });
+    assert!((2..99).contains(&refused.count()));
+}
+
+#[test]
+fn memory_for_rings_that_holds_none_is_refused() {
+    let rig = Rig::new();
+    for bytes in [64, 128, 191, 192] {
+        let endpoint = altered(rig.cards.endpoint(0), 0, &[(0x3824, bytes)]);
+        let error = Card::open(in_process::attach(endpoint, &domain(), "node 0").unwrap()).unwrap_err();
+        let expected = "room for rings, and for an instruction beside them";
+        assert!(matches!(error, Error::BadCapability { expected: found, .. } if found == expected), "{bytes}: {error}");
     }
 }
 

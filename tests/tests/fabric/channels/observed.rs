@@ -225,6 +225,12 @@ fn capabilities_that_cannot_be_are_refused() {
             assert!(opened.is_err(), "{register:#x} reads {value:#x}: {opened:?}");
         }
     }
+    let opened = Network::open(saying(&cards(&Profile::published(), 2, 1), registers::COLUMNS, ones));
+    let place = BLOCK + u64::from(registers::COLUMNS);
+    assert!(
+        matches!(opened, Err(Error::Card(fpga_driver::Error::AllOnes { register, .. })) if register == place),
+        "{opened:?}"
+    );
     // Both cards say that they are card 0.
     let cards = cards(&Profile::published(), 2, 1);
     let opened = Network::open(saying(&cards, registers::NODE, 0));
@@ -254,6 +260,17 @@ fn rings_are_as_large_as_their_depth_needs() {
         let read = |register| window.read_u32(BLOCK + u64::from(end::base(0) + register)).unwrap();
         assert_eq!((read(end::SLOT_BYTES), read(end::SLOTS)), (bytes, slots), "{depth} words of {word} bytes");
         drop(end);
+    }
+}
+
+#[test]
+fn a_depth_beyond_all_slots_is_refused() {
+    // A slot holds one word of 64 bytes.
+    let mut network = Network::open(saying(&cards_of_two(), registers::SLOT_BYTES_MAX, 128)).unwrap();
+    network.load().unwrap();
+    for depth in [1 << 31, (1 << 31) + 1, u32::MAX] {
+        let error = network.reader(0, settings(0, 64, depth)).unwrap_err();
+        assert!(matches!(error, Error::Card(fpga_driver::Error::BadArgument { .. })), "{error}");
     }
 }
 

@@ -40,7 +40,7 @@ fn chart(title: &'static str, y_top: f64, lines: Vec<Series>) -> SizeChart {
 
 fn collectives(lab: &mut Lab, path: &Path) -> Result<()> {
     let one = |collective: Collective| series(lab, collective.name().to_owned(), Kind::Direct, 64, collective);
-    let lines = Collective::ALL.into_iter().map(one).collect::<Result<_>>()?;
+    let lines = Collective::ALL.iter().copied().map(one).collect::<Result<_>>()?;
     let chart = chart("Collectives on 64 nodes, direct network (figures 8 and 9), mock", 16.0, lines);
     one_panel(path, |area| chart.draw(area))
 }
@@ -71,7 +71,7 @@ fn speed_ups(lab: &mut Lab, path: &Path) -> Result<()> {
         y_label: "speed-up",
         y_top: 50.0,
         categories: categories(),
-        parts: Collective::ALL.into_iter().map(part).collect::<Result<_>>()?,
+        parts: Collective::ALL.iter().copied().map(part).collect::<Result<_>>()?,
         is_stacked: false,
     };
     one_panel(path, |area| bars.draw(area))

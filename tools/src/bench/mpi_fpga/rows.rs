@@ -101,7 +101,7 @@ const ROUNDS: &str = "doubling between cards takes a round for each bit, of up t
 pub(super) fn all() -> Vec<Row> {
     let mut rows = parts();
     for (name, kind) in [("direct", Kind::Direct), ("indirect", Kind::Indirect(8))] {
-        for collective in Collective::ALL {
+        for collective in Collective::ALL.iter().copied() {
             let (id, what) = (collective.name(), "LogGP against simulation, 64 nodes, last rank");
             let row = Row::new(
                 format!("loggp/{name}/{id}"),

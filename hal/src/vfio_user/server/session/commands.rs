@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::reset::through_reset;
 use super::{End, Session};
 use crate::SharedMemory;
-use crate::endpoint::ResetKind;
 use crate::endpoint::msix::Msix;
+use crate::endpoint::{ResetKind, has_intx};
 use crate::vfio_user::server::interrupts;
 use crate::vfio_user::server::regions::{Described, Location};
 use crate::vfio_user::wire::device::DeviceInfo;
@@ -115,7 +115,7 @@ impl Session {
 
     fn interrupt_info(&self, index: u32) -> InterruptInfo {
         let vectors = self.msix.as_ref().map_or(0, Msix::vectors);
-        interrupts::info(index, vectors, interrupts::has_intx(&*self.endpoint))
+        interrupts::info(index, vectors, has_intx(&*self.endpoint))
     }
 
     fn region_info(&self, asked: &RegionInfo, most_descriptors: u64) -> Result<Reply, Errno> {

@@ -23,9 +23,8 @@ use super::link::Link;
 use super::no_host::NoHost;
 use super::regions::Regions;
 use super::stalls::Stalls;
-use crate::config;
 use crate::endpoint::msix::Msix;
-use crate::endpoint::{DmaPort, Endpoint, InterruptPort, ResetKind};
+use crate::endpoint::{DmaPort, Endpoint, InterruptPort, ResetKind, is_bus_master};
 use crate::vfio_user::wire::capabilities::Capabilities;
 use crate::vfio_user::wire::header::{Command, Header, Kind};
 use crate::vfio_user::wire::polling::{events, poll_until};
@@ -265,11 +264,7 @@ impl Session {
 
     /// Notes whether the function is bus master now. If not, for instance because it was reset, none of its requests goes on.
     fn note_bus_master(&self) {
-        let mut command = [0; 2];
-        self.endpoint.config_read(config::COMMAND, &mut command);
-        // All-ones are the answer of a removed function, which is not bus master.
-        let command = u16::from_le_bytes(command);
-        let is_master = command != u16::MAX && command & config::COMMAND_MASTER != 0;
+        let is_master = is_bus_master(&*self.endpoint);
         self.link.set_master(is_master);
         if !is_master && let Some(open) = &self.open {
             open.dma.cancel().into_iter().for_each(|finished| complete(&*self.endpoint, finished));

@@ -7,7 +7,7 @@ use crate::{Instruction, Layout, Operand, Operation};
 
 /// A range that contains all blocks of a side.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spread {
+pub(super) struct Bounds {
     start: u64,
     /// `None` past the last 64-bit address.
     end: Option<u64>,
@@ -15,28 +15,28 @@ pub(super) struct Spread {
     striped: Option<u64>,
 }
 
-impl Spread {
+impl Bounds {
     /// Of `blocks` blocks of `bytes`.
     pub(super) fn of(side: &Operand, blocks: u32, bytes: u64, stripe_bytes: u64) -> Self {
         let is_striped = side.layout == Layout::Striped;
         let distance = if is_striped { stripe_bytes } else { bytes };
         let before = distance.checked_mul(u64::from(blocks.saturating_sub(1)));
         let end = before.and_then(|before| side.address.checked_add(before)?.checked_add(bytes));
-        Spread { start: side.address, end, striped: is_striped.then_some(bytes) }
+        Bounds { start: side.address, end, striped: is_striped.then_some(bytes) }
     }
 
     /// Of the blocks in a table.
     fn listed(side: &Operand, span: &Span) -> Self {
         let end = side.address.checked_add(span.end);
         let start = side.address.saturating_add(span.start);
-        Spread { start, end, striped: None }
+        Bounds { start, end, striped: None }
     }
 
     pub(super) fn is_inside(&self, memory_bytes: u64) -> bool {
         self.end.is_some_and(|end| end <= memory_bytes)
     }
 
-    pub(super) fn is_apart_from(&self, other: &Spread, stripe_bytes: u64) -> bool {
+    pub(super) fn is_apart_from(&self, other: &Bounds, stripe_bytes: u64) -> bool {
         let (Some(end), Some(other_end)) = (self.end, other.end) else { return false };
         if end <= other.start || other_end <= self.start {
             return true;
@@ -59,14 +59,14 @@ impl Spread {
 
 /// Bounds of what an instruction accesses on its own card.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sides {
-    pub(super) source: Option<Spread>,
-    pub(super) destination: Option<Spread>,
+pub(super) struct OperandBounds {
+    pub(super) source: Option<Bounds>,
+    pub(super) destination: Option<Bounds>,
     /// The own contribution of a sendrecv_reduce.
-    pub(super) own: Option<Spread>,
+    pub(super) own: Option<Bounds>,
 }
 
-impl Sides {
+impl OperandBounds {
     /// Of an instruction on a communicator; `None` for others, and if a table is missing or does not fit.
     pub(super) fn of(instruction: &Instruction, context: &Context<'_>, spans: &Spans) -> Option<Self> {
         let Instruction { operation, bytes, extent, .. } = *instruction;
@@ -79,22 +79,22 @@ impl Sides {
                 Some(Blocks::One) => context.ranks,
                 Some(Blocks::Each) => instruction.filled_blocks(context.ranks),
                 Some(Blocks::Listed(slot)) => {
-                    return Some(Some(Spread::listed(operand, spans.get(slot, context.ranks)?)));
+                    return Some(Some(Bounds::listed(operand, spans.get(slot, context.ranks)?)));
                 }
             };
-            Some(Some(Spread::of(operand, count, bytes, context.stripe_bytes)))
+            Some(Some(Bounds::of(operand, count, bytes, context.stripe_bytes)))
         };
         let source = side(&instruction.source, from)?;
         let destination = side(&instruction.destination, to)?;
         let is_fold = operation == Operation::SendrecvReduce;
-        let own = is_fold.then(|| Spread::of(&Operand::card(extent), 1, bytes, context.stripe_bytes));
-        Some(Sides { source, destination, own })
+        let own = is_fold.then(|| Bounds::of(&Operand::card(extent), 1, bytes, context.stripe_bytes));
+        Some(OperandBounds { source, destination, own })
     }
 
     /// Whether neither writes a byte that the other reads or writes, by their bounds alone. If not, it may still be so.
-    pub(super) fn are_apart_from(&self, other: &Sides, stripe_bytes: u64) -> bool {
-        let is_clear = |written: &Option<Spread>, others: [&Option<Spread>; 3]| {
-            let apart = |written: &Spread, other: &Spread| written.is_apart_from(other, stripe_bytes);
+    pub(super) fn are_apart_from(&self, other: &OperandBounds, stripe_bytes: u64) -> bool {
+        let is_clear = |written: &Option<Bounds>, others: [&Option<Bounds>; 3]| {
+            let apart = |written: &Bounds, other: &Bounds| written.is_apart_from(other, stripe_bytes);
             written.is_none_or(|written| others.into_iter().flatten().all(|other| apart(&written, other)))
         };
         is_clear(&self.destination, [&other.source, &other.destination, &other.own])
@@ -109,11 +109,11 @@ impl Sides {
 
 /// What is known of lists of blocks at some distance: whether none shares a byte with the other.
 #[derive(Debug, Default)]
-pub(super) struct Apart {
+pub(super) struct KnownDisjoint {
     known: HashMap<([u32; 2], u64), bool>,
 }
 
-impl Apart {
+impl KnownDisjoint {
     /// Whether the lists of an alltoallv are apart. Both are inside of memory. Adds what it compares to `blocks`.
     pub(super) fn are_apart(&mut self, instruction: &Instruction, sides: [&Span; 2], blocks: &mut u64) -> bool {
         let [source, destination] = [instruction.source.address, instruction.destination.address];
@@ -139,8 +139,8 @@ fn are_disjoint(mut one: impl Iterator<Item = Range>, other: impl Iterator<Item 
 mod tests {
     use super::*;
 
-    fn of(address: u64, bytes: u64) -> Spread {
-        Spread::of(&Operand::card(address), 1, bytes, 0)
+    fn of(address: u64, bytes: u64) -> Bounds {
+        Bounds::of(&Operand::card(address), 1, bytes, 0)
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
             );
         }
         // Blocks of both in each stripe of 512 B, side by side.
-        let striped = |address: u64, bytes: u64| Spread::of(&Operand::card(address).striped(), 4, bytes, 512);
+        let striped = |address: u64, bytes: u64| Bounds::of(&Operand::card(address).striped(), 4, bytes, 512);
         for (one, other, are_apart) in [
             (striped(0, 64), striped(64, 64), true),
             (striped(0, 64), striped(63, 64), false),

@@ -2,7 +2,7 @@
 
 /// Sets of ranks whose paired instructions have met: a union-find forest, with a circular list of each set.
 #[derive(Debug)]
-pub(super) struct Meeting {
+pub(super) struct PairSets {
     pub(super) parent: Vec<usize>,
     /// The next member of the same set, in a circle.
     pub(super) circle: Vec<usize>,
@@ -11,10 +11,10 @@ pub(super) struct Meeting {
     pub(super) is_here: Vec<bool>,
 }
 
-impl Meeting {
+impl PairSets {
     pub(super) fn new(ranks: usize) -> Self {
         let each: Vec<usize> = (0..ranks).collect();
-        Meeting { parent: each.clone(), circle: each, open: vec![0; ranks], is_here: vec![false; ranks] }
+        PairSets { parent: each.clone(), circle: each, open: vec![0; ranks], is_here: vec![false; ranks] }
     }
 
     pub(super) fn arrive(&mut self, rank: usize, directions: usize) {
