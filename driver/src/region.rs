@@ -143,6 +143,7 @@ impl Region {
             AnyLoader::Alveo(loader) => Ok(loader.load(bitstream, on_progress)?),
         }
     }
+
     /// Returns whether the last load has begun to write its bitstream. If not, as after one that was refused, the region holds what it
     /// held.
     pub fn has_begun(&self) -> bool {

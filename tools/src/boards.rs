@@ -79,7 +79,7 @@ fn in_directory(directory: &Path, may_be_missing: bool) -> Result<Vec<Board>> {
 }
 
 fn parse(path: &Path) -> Result<Board> {
-    let bytes = input_file::read(path, Board::BYTES_MAX as u64)?;
+    let bytes = input_file::read(path, ("a board file", Board::BYTES_MAX as u64))?;
     let name = printable(&path.to_string_lossy());
     let text = String::from_utf8(bytes).map_err(|_| Failure::refused(format!("{name}: no text in UTF-8")))?;
     Board::parse(&name, &text).map_err(|error| Failure::refused(error.to_string()))

@@ -171,7 +171,8 @@ impl File {
 pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<CostModel> {
     let Some(path) = path else { return Ok(CostModel::stated(capabilities)) };
     let refuse = |cause: String| Failure::refused(format!("{}: {cause}", path.display()));
-    let text = String::from_utf8(input_file::read(path, MAX_BYTES)?).map_err(|error| refuse(error.to_string()))?;
+    let text = String::from_utf8(input_file::read(path, ("a calibration", MAX_BYTES))?)
+        .map_err(|error| refuse(format!("invalid calibration: {error}")))?;
     let calibration = File::parse(&text)
         .and_then(File::calibration)
         .map_err(|cause| refuse(format!("invalid calibration: {cause}")))?;
@@ -187,7 +188,7 @@ pub(crate) fn model(path: Option<&Path>, capabilities: &Capabilities) -> Result<
 pub(crate) fn fingerprint(path: Option<&Path>) -> String {
     let Some(path) = path else { return "as the cards state".to_owned() };
     let mut hasher = DefaultHasher::new();
-    match input_file::read(path, MAX_BYTES) {
+    match input_file::read(path, ("a calibration", MAX_BYTES)) {
         Ok(bytes) => {
             hasher.write(&bytes);
             format!("a file with hash {:016x}", hasher.finish())

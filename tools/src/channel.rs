@@ -69,7 +69,7 @@ pub(crate) fn check(cli: &Cli, arguments: &ChannelCheck) -> Result<()> {
 
 /// Reads a definition.
 pub(crate) fn open(path: &Path) -> Result<Definition> {
-    let bytes = input_file::read(path, BYTES_MAX as u64)?;
+    let bytes = input_file::read(path, ("a definition", BYTES_MAX as u64))?;
     fpga_channels::parse(&bytes).map_err(|error| {
         let text = String::from_utf8_lossy(&bytes);
         let source = text.split('\n').nth(error.line as usize - 1).unwrap_or_default();

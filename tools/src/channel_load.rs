@@ -112,7 +112,7 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
 /// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.
 fn given(path: &Path, torus: Torus) -> Result<PortTables> {
     let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
-    let text = input_file::read(path, TABLES_BYTES_MAX)?;
+    let text = input_file::read(path, ("a file of tables", TABLES_BYTES_MAX))?;
     let given: Given = serde_json::from_slice(&text).map_err(|error| refuse(format!("invalid tables: {error}")))?;
     let Given { schema, columns, rows, tables: given } = given;
     if schema != SCHEMA {

@@ -21,8 +21,8 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// Reads a regular file of at most `most` bytes.
-pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+/// Reads a regular file: `what` of at most `most` bytes.
+pub(crate) fn read(path: &Path, (what, most): (&str, u64)) -> Result<Vec<u8>> {
     let (file, metadata) = open(path)?;
     let mut bytes = Vec::new();
     // Files that the kernel makes up say that they have no bytes.
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     }
     if metadata.len().max(bytes.len() as u64) > most {
         let path = printable(&path.to_string_lossy());
-        return Err(Failure::refused(format!("{path}: file too large: expected at most {most} B")));
+        return Err(Failure::refused(format!("{path}: file too large: {what} has at most {most} B")));
     }
     Ok(bytes)
 }
@@ -185,10 +185,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, "12345").unwrap();
-        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert_eq!(read(&path, ("a test", 5)).unwrap(), b"12345");
         for (path, most) in [(&*path, 4), (Path::new("/proc/self/status"), 100)] {
-            let refused = read(path, most).unwrap_err();
-            let expected = format!("{}: file too large: expected at most {most} B", path.display());
+            let refused = read(path, ("a test", most)).unwrap_err();
+            let expected = format!("{}: file too large: a test has at most {most} B", path.display());
             assert_eq!((refused.exit(), refused.message()), (Exit::Refused, &*expected));
         }
     }

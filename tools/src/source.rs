@@ -103,7 +103,7 @@ impl Source {
 
 /// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
-    let bytes = input_file::read(path, Limits::default().source_bytes as u64)?;
+    let bytes = input_file::read(path, ("a source (limit source_bytes)", Limits::default().source_bytes as u64))?;
     let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
     String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
 }
@@ -113,7 +113,7 @@ const BINARY_MAX_BYTES: u64 = 128 << 20;
 
 /// Reads a binary.
 pub(crate) fn binary(path: &Path) -> Result<Assembly> {
-    let bytes = input_file::read(path, BINARY_MAX_BYTES)?;
+    let bytes = input_file::read(path, ("a binary", BINARY_MAX_BYTES))?;
     asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let most = Limits::default().source_bytes as u64;
         std::fs::File::create(&path).unwrap().set_len(most + 1).unwrap();
         let Err(failure) = Source::open(&path, None) else { panic!("a source of {} B is opened", most + 1) };
-        let expected = format!("file too large: expected at most {most} B");
+        let expected = format!("file too large: a source (limit source_bytes) has at most {most} B");
         assert!(failure.message().ends_with(&expected), "{}", failure.message());
     }
 }

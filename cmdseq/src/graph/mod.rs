@@ -46,9 +46,10 @@ use crate::{Capabilities, Element, Instruction, Operand};
 
 pub use error::GraphError;
 pub use schedule::{Placed, Schedule, Scheduled};
-pub use step::{Buffer, BufferRole, Step};
+pub use step::{Buffer, Step};
 
 use allocator::Allocator;
+use step::BufferRole;
 
 /// Collectives with their buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Graph {
                 return Err(GraphError::of(number, &format!(" follows unknown step {other}")));
             }
             for role in BufferRole::ALL {
-                self.check_role(number, step, *role, &numbers)?;
+                self.check_role(number, step, role, &numbers)?;
             }
             self.check_moved(number, step, &numbers)?;
         }
@@ -165,7 +166,7 @@ impl Graph {
         let Some(name) = step.buffer(role) else {
             return match step.needs(role) {
                 0 => Ok(()),
-                bytes => refuse(format!(" has no buffer for its {role} of {bytes} B")),
+                bytes => refuse(format!(" has no buffer for its {} of {bytes} B", role.name())),
             };
         };
         let Some(buffer) = numbers.get(name).map(|buffer| &self.buffers[*buffer]) else {
@@ -173,7 +174,11 @@ impl Graph {
         };
         let needed = if buffer.is_striped { step.request.bytes } else { step.needs(role) };
         if needed > buffer.bytes {
-            return refuse(format!(": its {role} of {needed} B exceeds buffer {name:?} of {} B", buffer.bytes));
+            return refuse(format!(
+                ": its {} of {needed} B exceeds buffer {name:?} of {} B",
+                role.name(),
+                buffer.bytes
+            ));
         }
         match (buffer.element, step.request.combine) {
             (Some(held), Some(combine)) if held != combine.element => {

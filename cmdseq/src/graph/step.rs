@@ -1,16 +1,25 @@
 //! Buffers and steps.
 
 use crate::Element;
-use crate::named::named;
 use crate::request::Request;
 
-named! {
-    /// What a step does with a buffer.
-    BufferRole {
-        /// It has the data before the step.
-        Input, "input";
-        /// It gets the data after the step.
-        Output, "output";
+/// What a step does with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BufferRole {
+    /// It has the data before the step.
+    Input,
+    /// It gets the data after the step.
+    Output,
+}
+
+impl BufferRole {
+    pub(super) const ALL: [BufferRole; 2] = [BufferRole::Input, BufferRole::Output];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            BufferRole::Input => "input",
+            BufferRole::Output => "output",
+        }
     }
 }
 

@@ -24,8 +24,7 @@ impl Draft {
         }
     }
 
-    /// Places input, output, and areas between, as [`Areas::place`]. Where not all ranks are linked, a request's placement gets
-    /// copies: all areas are in its intermediate memory.
+    /// Places input, output, and areas between, as [`Areas::place`], or where not all ranks are linked, as [`Areas::with_room`].
     pub(super) fn place<const COUNT: usize>(
         &mut self,
         request: &Request,

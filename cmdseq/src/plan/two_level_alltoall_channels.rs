@@ -1,5 +1,5 @@
-//! An alltoall on rows and columns whose stripes share pseudo channels: each block has a place of its own, so that the streams of an
-//! instruction spread evenly over the channels. Tables of alltoallv hold the places.
+//! An alltoall on rows and columns by pseudo channels: each block has a place of its own, so that the streams of an instruction
+//! spread evenly over the channels. Tables of alltoallv hold the places.
 //!
 //! Rows and columns have *steps*. What comes along row r from column c lies in channel step(r) + step(c): an instruction of a row
 //! writes consecutive channels, and one of a column reads consecutive channels. The output of a column lies in other channels if there

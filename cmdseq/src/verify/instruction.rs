@@ -473,7 +473,7 @@ fn check_links(
         let there = nodes[partner as usize];
         if !capabilities.topology.reaches(here, there, capabilities.nodes) {
             let cause = format!(
-                "no link from node {here} to node {there} (rank {partner}); use an algorithm over other cards, such as two-level"
+                "no link from node {here} to node {there} (rank {partner}); use an algorithm over other cards, such as two-level, relay or ring"
             );
             return refuse(Reason::Link, cause);
         }

@@ -362,7 +362,7 @@ fn of_rank(set: &ProgramSet, rank: u32) -> Result<(u32, &Program)> {
 
 /// Where `bytes` bytes of a rank's data from `offset` on lie in card memory, in order.
 fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Result<Vec<(u64, usize)>> {
-    let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    let total = pieces.iter().fold(0_u64, |total, piece| total.saturating_add(piece.bytes));
     let refuse =
         || Error::argument(what, format!("{bytes} bytes from {offset}"), format!("the rank has {total} bytes"));
     let end = offset.checked_add(bytes as u64).filter(|end| *end <= total).ok_or_else(refuse)?;

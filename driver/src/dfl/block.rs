@@ -81,8 +81,7 @@ impl Block {
         let before = self.read(mask)?;
         self.write(mask, u64::MAX)?;
         let outcome = act();
-        self.write(mask, before)?;
-        outcome
+        outcome.and(self.write(mask, before))
     }
 
     /// Polls a register, with pauses, until it is as the card is to make it.

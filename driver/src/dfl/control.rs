@@ -246,10 +246,7 @@ impl Control {
         let was_held = port.is_held()?;
         port.hold()?;
         let cleared = clear_noted(errors, bits, first);
-        if !was_held {
-            port.release()?;
-        }
-        cleared
+        if was_held { cleared } else { cleared.and(port.release()) }
     }
 
     /// Loads an accelerator: raw bytes of an image for partial reconfiguration. The accelerator is held in reset meanwhile, and
@@ -259,7 +256,7 @@ impl Control {
     /// # Errors
     /// [`Error::Refused`] for an empty image; [`Error::Failed`]; [`Error::Interrupted`]; [`Error::TimedOut`]. After an error no
     /// accelerator is loaded, and the port holds the empty region in reset, if the load had [begun](Self::has_begun); otherwise the
-    /// accelerator is as it was. The engine takes the next image.
+    /// same accelerator is loaded, and was reset. The engine takes the next image.
     pub fn load(&mut self, image: &[u8], on_progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         self.has_begun = false;
         let (port, engine) = (self.port()?, self.engine()?);

@@ -139,7 +139,7 @@ impl Exerciser {
         ] {
             self.registers.write(register, value)?;
         }
-        let exercised = self.await_status()?;
+        let exercised = self.await_status().inspect_err(|_| self.stop())?;
         if exercise == Exercise::Loopback {
             let mut expected = vec![untouched; BYTES_MAX];
             expected[..bytes].copy_from_slice(&data);
@@ -172,7 +172,6 @@ impl Exerciser {
             }
             let control = self.registers.read(registers::CONTROL)?;
             if is_last || control & started != started {
-                self.stop()?;
                 let was_reset = if control & started == started { "" } else { ": it was reset meanwhile" };
                 let last_seen = format!("CONTROL {control:#x}{was_reset}");
                 let name = self.registers.name();
@@ -182,11 +181,19 @@ impl Exerciser {
         }
     }
 
-    /// Stops what is left of a run, and waits until no request is unanswered: the buffers may be freed next.
-    fn stop(&self) -> Result<()> {
-        self.registers.write(registers::CONTROL, 0)?;
+    /// Stops what is left of a run that has failed, and waits until no request is unanswered: the buffers may be freed next. If some
+    /// may be unanswered all the same, the buffers are never freed.
+    fn stop(&self) {
         let is_idle = |requests| requests & u64::from(u32::MAX) == 0;
-        self.registers.poll((registers::STATUS_1, "STATUS_1"), "end its requests", STOP, is_idle).map(drop)
+        let stopped = self
+            .registers
+            .write(registers::CONTROL, 0)
+            .and_then(|()| self.registers.poll((registers::STATUS_1, "STATUS_1"), "end its requests", STOP, is_idle));
+        if let Err(error) = stopped {
+            log::warn!("{}: the buffers of an exercise are kept: {error}", self.registers.name());
+            let buffers = [&self.source, &self.destination, &self.status].map(Arc::clone);
+            std::mem::forget(buffers);
+        }
     }
 
     fn exercised(&self, errors: u64) -> Result<Exercised> {

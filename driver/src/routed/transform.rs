@@ -82,9 +82,9 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Mapping`], [`Error::Cores`] and [`Error::Tables`] for a transform that the cards cannot hold, before anything is
-    /// written; the first has the sides that they hold. [`BadArgument`](crate::Error::BadArgument) for a cluster of other cards. [`Error::Stalled`] if the cards have not ended within the time limit; those
-    /// of [`load`](Network::load); the cards', such as [`Timeout`](crate::Error::Timeout) of one that does not copy its points
-    /// within the time limit.
+    /// written; the first has the sides that they hold. [`BadArgument`](crate::Error::BadArgument) for a cluster of other cards.
+    /// [`Error::Stalled`] if the cards have not ended within the time limit; those of [`load`](Network::load); the cards', such as
+    /// [`Timeout`](crate::Error::Timeout) of one that does not copy its points within the time limit.
     pub fn transform(&mut self, cluster: &mut Cluster, transform: &Transform, input: &[u8]) -> Result<Transformed> {
         let Transform { side, cores, timeout } = *transform;
         let mapping = FftMapping::new(side, self.torus()).map_err(|error| self.with_fitting(error))?;

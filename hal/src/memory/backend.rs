@@ -21,13 +21,13 @@ pub(crate) struct Mapping {
 #[derive(Debug)]
 pub(crate) struct NotMapped {
     pub(crate) error: Error,
-    /// Devices may reach the memory all the same.
-    pub(crate) is_reachable: bool,
+    /// Why devices may reach the memory all the same, if they may.
+    pub(crate) not_undone: Option<Box<Error>>,
 }
 
 impl From<Error> for NotMapped {
     fn from(error: Error) -> Self {
-        NotMapped { error, is_reachable: false }
+        NotMapped { error, not_undone: None }
     }
 }
 

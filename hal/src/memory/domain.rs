@@ -180,13 +180,12 @@ impl Domain {
     pub(crate) fn map(&self, region: &Arc<Region>, room: &Room, preferred: u64, direction: Direction) -> Result<Iova> {
         let iova = self.plan().take(room.bytes, room.alignment, preferred)?;
         let mapping = Mapping { iova, bytes: room.bytes, direction, region: Arc::clone(region) };
-        let Err(NotMapped { error, is_reachable }) = self.inner.backend.map(mapping, self.entry_limit()) else {
+        let Err(NotMapped { error, not_undone }) = self.inner.backend.map(mapping, self.entry_limit()) else {
             return Ok(iova);
         };
-        if is_reachable {
-            keep(iova, room.bytes, region, &error);
-        } else {
-            self.plan().addresses.free(iova);
+        match not_undone {
+            Some(not_undone) => keep(iova, room.bytes, region, &not_undone),
+            None => drop(self.plan().addresses.free(iova)),
         }
         Err(error)
     }

@@ -122,8 +122,8 @@ impl Kept {
         synchronise(&self.folder)
     }
 
-    /// Notes that the image was refused before anything was started: a load that was killed before is still to be recovered.
-    pub(super) fn refused(&self) -> Result<()> {
+    /// Notes that the load was not begun: one that was killed before is still to be recovered.
+    pub(super) fn not_begun(&self) -> Result<()> {
         let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
         let inode = |path: &Path| path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()));
         if let Some(one) = inode(&earlier)
@@ -235,14 +235,17 @@ fn write_note(folder: &Path, name: &str, note: &impl Serialize) -> Result<()> {
     synchronise(folder)
 }
 
+/// What to do about a note of a port that cannot be read.
+const BY_HAND: &str = "set its masks by setpci (ECAP_AER+08.l and +14.l), and delete the file";
+
 fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        _ => input_file::read(path, NOTE_BYTES_MAX)?,
+        _ => input_file::read(path, ("a note", NOTE_BYTES_MAX)).map_err(|failure| failure.with_help(BY_HAND))?,
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         let what = format!("{}: invalid note of a port: {error}", printable(&path.to_string_lossy()));
-        Failure::refused(what).with_help("set its masks by setpci (ECAP_AER+08.l and +14.l), and delete the file")
+        Failure::refused(what).with_help(BY_HAND)
     })
 }
 

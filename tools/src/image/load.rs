@@ -67,7 +67,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
             note(&reason);
         }
         let begun = kept.begin(&data);
-        let begun = begun.and_then(|()| check_before(&interrupt).map_err(|failure| told(failure, kept.refused())));
+        let begun = begun.and_then(|()| check_before(&interrupt).map_err(|failure| told(failure, kept.not_begun())));
         if let Err(failure) = begun {
             return unmask(upstream, Err(failure));
         }
@@ -124,7 +124,7 @@ fn roll_back(card: &mut ImageCard, kept: Option<&Kept>, failure: Failure) -> Fai
         // A file that is refused has no part in what the card does.
         let is_refused = failure.exit() == Exit::Refused;
         let failure = if is_refused { failure } else { failure.with_help(&card.unchanged()) };
-        return told(failure, kept.map_or(Ok(()), Kept::refused));
+        return told(failure, kept.map_or(Ok(()), Kept::not_begun));
     }
     match kept {
         Some(kept) => undo(card, kept, failure).0,
@@ -149,7 +149,7 @@ pub(super) fn undo(card: &mut ImageCard, kept: &Kept, failure: Failure) -> (Fail
             // It says itself that nothing is loaded.
             Exit::Interrupted => (failure.with_help(&format!("{RECOVER} to load the image")), None),
             // An image that recovering has found, and that was refused. A load that was killed before it may be left.
-            Exit::Refused => (told(failure.with_help(UNCHANGED), kept.refused()), None),
+            Exit::Refused => (told(failure.with_help(UNCHANGED), kept.not_begun()), None),
             // The card did not let a load begin.
             _ if !card.is_changed() => (failure.with_help(&format!("{UNCHANGED}; {RECOVER} to try again")), None),
             // It would fail again.

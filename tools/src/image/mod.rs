@@ -18,7 +18,7 @@ use crate::input_file;
 
 /// Reads a file that may be an image.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    input_file::read(path, BYTES_MAX)
+    input_file::read(path, ("an image", BYTES_MAX))
 }
 
 /// Takes a file apart.

@@ -201,6 +201,6 @@ fn shape(path: &Path, sides: [u32; 3]) -> Result<Torus3> {
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T> {
-    let text = input_file::read(path, BYTES_MAX)?;
+    let text = input_file::read(path, ("a file of routes", BYTES_MAX))?;
     serde_json::from_slice(&text).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
 }

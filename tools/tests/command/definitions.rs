@@ -32,7 +32,7 @@ fn errors_of_definitions_are_7_and_have_their_place() {
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        format!("fpgactl: {name}: file too large: expected at most 1048576 B\n")
+        format!("fpgactl: {name}: file too large: a definition has at most 1048576 B\n")
     );
     let output = run(&["channel", "check", directory.path().to_str().unwrap()]);
     let printed = String::from_utf8(output.stderr).unwrap();

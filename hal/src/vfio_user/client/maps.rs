@@ -61,11 +61,9 @@ impl DomainBackend for Maps {
             };
             // A server that has not refused has mapped, too, whatever is wrong with its reply.
             let mapped = if matches!(failure, Failure::Descriptors(_)) { index + 1 } else { index };
-            let is_reachable = unmap_at_all(&state.connections[..mapped], iova, bytes)
-                .inspect_err(|error| log::error!("Undoing a mapping that a server refused: {error}"))
-                .is_err();
+            let not_undone = unmap_at_all(&state.connections[..mapped], iova, bytes).err().map(Box::new);
             self.memory.unmap(iova);
-            return Err(NotMapped { error: not_mapped(&connection, &mapping, failure), is_reachable });
+            return Err(NotMapped { error: not_mapped(&connection, &mapping, failure), not_undone });
         }
         state.mappings.push(mapping);
         Ok(())
@@ -206,8 +204,8 @@ mod tests {
         let maps = Maps::default();
         let servers = [false, true, false].map(connect);
         servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
-        let NotMapped { error, is_reachable } = maps.map(mapping(), 8).unwrap_err();
-        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && !is_reachable, "{error:?}");
+        let NotMapped { error, not_undone } = maps.map(mapping(), 8).unwrap_err();
+        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && not_undone.is_none(), "{error:?}");
         let each = servers.each_ref().map(|(_, of)| told(of));
         assert_eq!(each, [vec![true, false], vec![true], vec![]], "the first unmaps it, the third is not asked");
         assert!(maps.memory.check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
@@ -223,8 +221,9 @@ mod tests {
         let maps = Maps::default();
         let servers = [connect_to(|is_map| !is_map), connect(true)];
         servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
-        let NotMapped { error, is_reachable } = maps.map(mapping(), 8).unwrap_err();
-        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && is_reachable, "{error:?}");
+        let NotMapped { error, not_undone } = maps.map(mapping(), 8).unwrap_err();
+        assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }), "{error:?}");
+        assert!(matches!(not_undone.as_deref(), Some(Error::DmaUnmap { iova: Iova(AT), .. })), "{not_undone:?}");
         servers.iter().for_each(|(connection, _)| connection.end());
     }
 
