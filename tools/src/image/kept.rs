@@ -78,7 +78,7 @@ impl Kept {
         Ok(Some(Kept { folder, ports }))
     }
 
-    /// Notes that an image is being loaded. The one of a load that was killed before is put aside, for [`refused`](Self::refused).
+    /// Notes that an image is being loaded. The one of a load that was killed before is put aside, for [`not_begun`](Self::not_begun).
     pub(super) fn begin(&self, image: &[u8]) -> Result<()> {
         let (pending, earlier) = (self.folder.join(PENDING), self.folder.join(EARLIER));
         self.remove_unfinished();
