@@ -83,46 +83,29 @@ pub(super) trait CardMemory {
     fn end_transfers(&mut self) -> Result<()>;
 }
 
-impl CardMemory for Card {
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
-        Ok(self.read_memory(address, data)?)
-    }
+macro_rules! card_memory {
+    ($($moves:ty: $read:ident, $write:ident, $end_transfers:ident;)*) => {$(
+        impl CardMemory for $moves {
+            fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
+                Ok(self.$read(address, data)?)
+            }
 
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
-        Ok(self.write_memory(address, data)?)
-    }
+            fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
+                Ok(self.$write(address, data)?)
+            }
 
-    fn end_transfers(&mut self) -> Result<()> {
-        Ok(self.abort()?)
-    }
+            fn end_transfers(&mut self) -> Result<()> {
+                Ok(self.$end_transfers()?)
+            }
+        }
+    )*};
 }
 
-impl CardMemory for xdma::Engine {
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
-        Ok(self.read(address, data)?)
-    }
-
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
-        Ok(self.write(address, data)?)
-    }
-
-    fn end_transfers(&mut self) -> Result<()> {
-        Ok(self.reset()?)
-    }
-}
-
-impl CardMemory for msgdma::Engine {
-    fn read(&mut self, address: u64, data: &mut [u8]) -> Result<()> {
-        Ok(self.read(address, data)?)
-    }
-
-    fn write(&mut self, address: u64, data: &[u8]) -> Result<()> {
-        Ok(self.write(address, data)?)
-    }
-
-    fn end_transfers(&mut self) -> Result<()> {
-        Ok(self.reset()?)
-    }
+// The methods of each type that move and end.
+card_memory! {
+    Card: read_memory, write_memory, abort;
+    xdma::Engine: read, write, reset;
+    msgdma::Engine: read, write, reset;
 }
 
 /// Runs a test between saving and restoring the first `bytes` bytes of card memory.
