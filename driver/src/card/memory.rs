@@ -118,7 +118,7 @@ impl<'c, 'd> Stage<'c, 'd> {
     fn new(card: &'c mut Card) -> Result<Self> {
         let buffer = match card.staging.take() {
             Some(buffer) => buffer,
-            None => card.allocate(2 * HALF)?,
+            None => card.allocate_private(2 * HALF)?,
         };
         let deadline = Deadline::after(card.timeout());
         let align = u64::from(card.capabilities().address_align);

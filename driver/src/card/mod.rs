@@ -321,12 +321,17 @@ impl Card {
         &mut self.queue
     }
 
-    /// Zeroed host memory of at least `bytes` bytes that the card reaches.
+    /// Zeroed host memory of at least `bytes` bytes that the card and all others of its domain reach.
     ///
     /// # Errors
     /// [`Error::Bus`] if there is no memory, or no address for it.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
         self.function.domain().allocate(bytes, BUFFER_ALIGNMENT).map_err(|error| self.bus(error))
+    }
+
+    /// Allocates as [`allocate`](Self::allocate), for this card alone.
+    pub(crate) fn allocate_private(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
+        self.function.private_domain().allocate(bytes, BUFFER_ALIGNMENT).map_err(|error| self.bus(error))
     }
 
     /// Whether the card's queue takes instructions, and why not.
@@ -525,7 +530,7 @@ impl Card {
         name: impl FnOnce(u64) -> Instruction,
     ) -> Result<Bound> {
         if self.queue.reaches_host() {
-            let buffer = self.allocate(data.len())?;
+            let buffer = self.allocate_private(data.len())?;
             buffer.write(0, data).map_err(|error| self.bus(error))?;
             let instruction = name(buffer.iova().0);
             return Ok(Bound::handed(instruction, Held::One(buffer)));

@@ -73,7 +73,7 @@ impl Card {
             let (name, operation) = (self.name().to_owned(), one.instruction.operation);
             return Err(Error::NoHostMemory { name, operation });
         }
-        program.iter().try_for_each(|one| one.check_operands(self.function().domain()))?;
+        program.iter().try_for_each(|one| one.check_operands(self.function()))?;
         let word = |(index, one): (usize, &Bound)| {
             let mut flags = one.instruction.flags;
             flags.set(Flags::LAST, index + 1 == program.len());

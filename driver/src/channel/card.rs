@@ -217,8 +217,8 @@ impl Card {
         self.block.name()
     }
 
-    pub(super) fn domain(&self) -> &Domain {
-        self.function.domain()
+    pub(super) fn domain(&self) -> Domain {
+        self.function.private_domain()
     }
 
     fn timeout(&self, what: &str, waited: Duration) -> CardError {

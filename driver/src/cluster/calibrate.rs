@@ -221,7 +221,7 @@ impl Measuring<'_> {
         let most = LARGE.last().copied().unwrap_or(0);
         let timeout = self.timeout();
         let card = self.cluster.card_mut(0);
-        let buffer = card.allocate(most as usize)?;
+        let buffer = card.allocate_private(most as usize)?;
         let source = Operand::host(buffer.iova().0);
         let copy =
             |bytes: &u64| Bound::from(Instruction::copy(source, Operand::card(0), *bytes)).holding(buffer.clone());

@@ -96,7 +96,7 @@ impl Exerciser {
         let bus = |error| Error::Card(bus_error(&function.identity().name, error));
         let claim = function.claim().map_err(bus)?;
         let block = find(&function)?;
-        let allocate = |bytes| function.domain().allocate(bytes, PAGE).map_err(bus);
+        let allocate = |bytes| function.private_domain().allocate(bytes, PAGE).map_err(bus);
         let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);
         block.write(registers::CONTROL, 0)?;
         function.set_bus_master(true).map_err(bus)?;

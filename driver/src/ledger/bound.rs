@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cmdseq::{AddressSpace, Instruction, Operand, Operation, instruction};
-use fpga_hal::{DmaBuffer, Domain};
+use fpga_hal::{DmaBuffer, Function};
 
 /// An instruction and the host buffers that it reads or writes.
 ///
@@ -86,17 +86,17 @@ impl Bound {
     }
 
     /// Makes sure that the buffers cover all host memory that the instruction names.
-    pub(crate) fn check(&self, domain: &Domain) -> Result<(), Unowned> {
-        self.check_operands(domain)?;
+    pub(crate) fn check(&self, function: &Function) -> Result<(), Unowned> {
+        self.check_operands(function)?;
         if self.instruction.operation == Operation::Store && !self.is_unowned {
-            return self.check_stored(domain);
+            return self.check_stored(function);
         }
         Ok(())
     }
 
     /// Makes sure that the buffers cover the operands in host memory.
-    pub(crate) fn check_operands(&self, domain: &Domain) -> Result<(), Unowned> {
-        let is_held = |(address, bytes): (u64, u64)| bytes == 0 || self.covering(domain, address, bytes).is_some();
+    pub(crate) fn check_operands(&self, function: &Function) -> Result<(), Unowned> {
+        let is_held = |(address, bytes): (u64, u64)| bytes == 0 || self.covering(function, address, bytes).is_some();
         let is_unbound = |operand: &&Operand| !range(&self.instruction, operand).is_some_and(is_held);
         match host_operands(&self.instruction).find(is_unbound) {
             Some(operand) if !self.is_unowned => Err(unbound(&self.instruction, operand)),
@@ -104,15 +104,15 @@ impl Bound {
         }
     }
 
-    /// The bound buffer of `domain` that covers this memory.
-    fn covering(&self, domain: &Domain, address: u64, bytes: u64) -> Option<&Arc<DmaBuffer>> {
-        self.buffers().iter().find(|buffer| buffer.domain().is_same(domain) && covers(buffer, address, bytes))
+    /// The bound buffer that covers this memory.
+    fn covering(&self, function: &Function, address: u64, bytes: u64) -> Option<&Arc<DmaBuffer>> {
+        self.buffers().iter().find(|buffer| function.reaches(buffer) && covers(buffer, address, bytes))
     }
 
     /// Refuses a program that names host memory, because nothing would keep that memory as long as the program is on the card.
-    fn check_stored(&self, domain: &Domain) -> Result<(), Unowned> {
+    fn check_stored(&self, function: &Function) -> Result<(), Unowned> {
         let (address, words) = (self.instruction.source.address, self.instruction.bytes / instruction::BYTES as u64);
-        let Some(buffer) = self.covering(domain, address, self.instruction.bytes) else { return Ok(()) };
+        let Some(buffer) = self.covering(function, address, self.instruction.bytes) else { return Ok(()) };
         let mut word = [0; instruction::BYTES];
         for index in 0..words as usize {
             let at = (address - buffer.iova().0) as usize + index * instruction::BYTES;

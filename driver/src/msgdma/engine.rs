@@ -88,7 +88,7 @@ impl Engine {
             let what = "its feature header names no vector, so it can only be polled".to_owned();
             return Err(Error::Refused { name: registers.name(), what });
         }
-        let dispatcher = Dispatcher::open(registers.clone(), function.domain(), interrupts)?;
+        let dispatcher = Dispatcher::open(registers.clone(), &function.private_domain(), interrupts)?;
         let (interrupt, staging) = (None, None);
         let mut engine = Engine {
             dispatcher,
@@ -126,12 +126,12 @@ impl Engine {
         self.timeout = timeout;
     }
 
-    /// Allocates host memory for the engine, on pages of its own.
+    /// Allocates host memory for the engine alone, on pages of its own.
     ///
     /// # Errors
     /// The bus's.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
-        Ok(self.function.domain().allocate(bytes, PAGE).map_err(|error| self.registers.bus(error))?)
+        Ok(self.function.private_domain().allocate(bytes, PAGE).map_err(|error| self.registers.bus(error))?)
     }
 
     /// Writes `data` to card memory at `address`: whole lines of 64 bytes through a buffer of the engine, the bytes before and behind
@@ -249,8 +249,8 @@ impl Engine {
     /// Checks a piece against the rules of the engine.
     fn checked(&self, piece: &Piece) -> Result<Move> {
         let Piece { buffer, offset, address, bytes } = piece;
-        if !buffer.domain().is_same(self.function.domain()) {
-            return Err(self.refused("a buffer is mapped for the devices of another domain".to_owned()));
+        if !self.function.reaches(buffer) {
+            return Err(self.refused("a buffer is mapped for other functions".to_owned()));
         }
         if *bytes == 0 || offset.checked_add(*bytes).is_none_or(|end| end > buffer.len()) {
             let len = buffer.len();

@@ -115,7 +115,7 @@ impl End {
     pub(super) fn open(mut card: Card, pipe: Pipe, rights: Rights, key: u32) -> Result<Self, Error> {
         check_place(&card, pipe)?;
         card.reset()?;
-        let buffer = card.allocate(SLOTS * SLOT)?;
+        let buffer = card.allocate_private(SLOTS * SLOT)?;
         let timeout = card.timeout();
         let mut end = End { card, pipe, key, buffer };
         let members: Vec<u8> =

@@ -145,7 +145,7 @@ impl QueuePair {
             let (name, operation) = (self.block().name().to_owned(), bound.instruction.operation);
             return Err(Error::NoHostMemory { name, operation });
         }
-        bound.check(self.function.domain())?;
+        bound.check(&self.function)?;
         if !self.may_push()? {
             return Err(self.full(bound));
         }

@@ -141,7 +141,7 @@ impl Shell {
         };
         let host_ring = || {
             let depth = depth_max.min(DEPTH_MAX);
-            Ok::<_, Error>((HostRing::allocate(block, function.domain(), depth)?, depth))
+            Ok::<_, Error>((HostRing::allocate(block, &function.private_domain(), depth)?, depth))
         };
         match &mut self.kind {
             Kind::Master { .. } => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
@@ -168,7 +168,7 @@ impl Shell {
                 let reader = if *reads_bar { None } else { engine.take_reader()? };
                 if let Some((reader, base)) = reader.zip(rings.engine) {
                     let address = base + ring.completions();
-                    let fetched = FetchedRing::new(block, function.domain(), reader, address, ring.depth())?;
+                    let fetched = FetchedRing::new(block, &function.private_domain(), reader, address, ring.depth())?;
                     ring = ring.fetched_by(fetched);
                 }
                 Ok(card_ring(ring))

@@ -177,7 +177,8 @@ impl Engine {
         if channels.len() < 2 {
             return Ok(None);
         }
-        let reader = channels.pop().map(|channel| Reader::new(&self.registers, self.function.domain(), channel));
+        let reader =
+            channels.pop().map(|channel| Reader::new(&self.registers, &self.function.private_domain(), channel));
         reader.transpose()
     }
 
@@ -214,12 +215,12 @@ impl Engine {
         self.timeout = timeout;
     }
 
-    /// Allocates host memory for the engine, on pages of its own.
+    /// Allocates host memory for the engine alone, on pages of its own.
     ///
     /// # Errors
     /// The bus's.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
-        Ok(self.function.domain().allocate(bytes, PAGE).map_err(|error| self.registers.bus(error))?)
+        Ok(self.function.private_domain().allocate(bytes, PAGE).map_err(|error| self.registers.bus(error))?)
     }
 
     /// Writes `data` to card memory at `address`, through a buffer of the engine.
@@ -335,7 +336,7 @@ impl Engine {
         let is_interrupt = self.completion == Completion::Interrupt;
         for (channel, list) in self.channels[direction as usize].iter_mut().zip(lists) {
             let buffers = pieces.iter().map(|piece| Arc::clone(&piece.buffer)).collect();
-            let domain = self.function.domain();
+            let domain = &self.function.private_domain();
             if let Err(error) = channel.start(&self.registers, domain, list, buffers, is_interrupt) {
                 // Those that run already are ended, so that no buffer is in use behind the caller's back.
                 let ended = self.finish(direction, Deadline::after(Duration::ZERO));
@@ -363,8 +364,8 @@ impl Engine {
         let Some(rules) = self.channels[direction as usize].first().map(Channel::rules) else {
             return Err(refused(format!("the engine has no {direction}")));
         };
-        if !buffer.domain().is_same(self.function.domain()) {
-            return Err(refused("a buffer is mapped for the devices of another domain".to_owned()));
+        if !self.function.reaches(buffer) {
+            return Err(refused("a buffer is mapped for other functions".to_owned()));
         }
         if *bytes == 0 || offset.checked_add(*bytes).is_none_or(|end| end > buffer.len()) {
             let len = buffer.len();
@@ -441,7 +442,7 @@ fn open_channels(registers: &Registers, function: &Function, direction: Directio
         // All bits but those of the version, so a channel for streams is another one.
         let expected = direction.block().identifier(number);
         if (found ^ expected) >> VECTOR_BITS == 0 {
-            channels.push(Channel::open(registers, function.domain(), direction, number)?);
+            channels.push(Channel::open(registers, &function.private_domain(), direction, number)?);
         }
     }
     Ok(channels)

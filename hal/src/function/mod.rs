@@ -16,7 +16,9 @@ use std::sync::atomic::Ordering;
 use crate::bus::Bus;
 use crate::endpoint::BarLayout;
 use crate::memory::domain::Attachment;
-use crate::{BarIndex, BusKind, Domain, Ending, Error, Interrupt, InterruptKind, ResetOutcome, Result, config};
+use crate::{
+    BarIndex, BusKind, DmaBuffer, Domain, Ending, Error, Interrupt, InterruptKind, ResetOutcome, Result, config,
+};
 use opened::OpenFunction;
 
 /// Longer lists of extended capabilities are loops: no function has as many.
@@ -89,6 +91,18 @@ impl Function {
     /// Returns the domain that translates the function's DMA.
     pub fn domain(&self) -> &Domain {
         self.inner.attachment.domain()
+    }
+
+    /// Returns a handle to the domain for buffers that no other function needs, such as rings. Servers of vfio-user map them for
+    /// this function alone; all other buses let every function of the domain reach them.
+    pub fn private_domain(&self) -> Domain {
+        self.inner.attachment.private_domain()
+    }
+
+    /// Returns whether a buffer is for the function: of its domain, and not for another function alone.
+    #[inline]
+    pub fn reaches(&self, buffer: &DmaBuffer) -> bool {
+        self.inner.attachment.reaches(buffer.domain())
     }
 
     /// Lowers the address bits that the function can master, where its bus cannot know them. New buffers are placed below.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::direction::Direction;
+use super::domain::Member;
 use super::iova::Iova;
 use super::region::Region;
 use crate::{BusKind, Error, Result};
@@ -15,6 +16,8 @@ pub(crate) struct Mapping {
     pub(crate) bytes: u64,
     pub(crate) direction: Direction,
     pub(crate) region: Arc<Region>,
+    /// The function that uses it, if no other does. A backend may let all functions reach it.
+    pub(crate) only: Option<Member>,
 }
 
 /// Why memory was not mapped.

@@ -26,7 +26,13 @@ pub const DEFAULT_RANGES: [RangeInclusive<u64>; 2] = [0x1000..=0xfedf_ffff, 0xfe
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
+    /// The function that uses what is mapped by this handle, if no other does.
+    only: Option<Member>,
 }
+
+/// A function of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Member(pub(crate) u64);
 
 struct Inner {
     backend: Arc<dyn DomainBackend>,
@@ -47,12 +53,12 @@ struct Plan {
     granule: u64,
     entry_limit: usize,
     reaches: Vec<Reach>,
-    next_id: u64,
+    next: u64,
 }
 
 /// Reach of an attached function.
 struct Reach {
-    id: u64,
+    member: Member,
     function: String,
     bits: u8,
 }
@@ -106,8 +112,8 @@ impl Domain {
         entry_limit: usize,
     ) -> Self {
         let addresses = IovaAllocator::new(ranges);
-        let plan = Plan { addresses, granule: page_size() as u64, entry_limit, reaches: Vec::new(), next_id: 0 };
-        Domain { inner: Arc::new(Inner { backend, owner: Owner::current(), plan: Mutex::new(plan) }) }
+        let plan = Plan { addresses, granule: page_size() as u64, entry_limit, reaches: Vec::new(), next: 0 };
+        Domain { inner: Arc::new(Inner { backend, owner: Owner::current(), plan: Mutex::new(plan) }), only: None }
     }
 
     /// Returns the number of mappings.
@@ -128,11 +134,6 @@ impl Domain {
     /// Returns name and address bits of the attached function with the shortest reach.
     pub fn narrowest(&self) -> Option<(String, u8)> {
         self.plan().narrowest().map(|reach| (reach.function.clone(), reach.bits))
-    }
-
-    /// Returns whether both are handles to the same domain.
-    pub fn is_same(&self, other: &Domain) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Returns how the functions of the domain are reached.
@@ -179,7 +180,7 @@ impl Domain {
     /// [`release`](Self::release).
     pub(crate) fn map(&self, region: &Arc<Region>, room: &Room, preferred: u64, direction: Direction) -> Result<Iova> {
         let iova = self.plan().take(room.bytes, room.alignment, preferred)?;
-        let mapping = Mapping { iova, bytes: room.bytes, direction, region: Arc::clone(region) };
+        let mapping = Mapping { iova, bytes: room.bytes, direction, region: Arc::clone(region), only: self.only };
         let Err(NotMapped { error, not_undone }) = self.inner.backend.map(mapping, self.entry_limit()) else {
             return Ok(iova);
         };
@@ -208,11 +209,11 @@ impl Domain {
     /// Adds a function that must reach every buffer, until the attachment is dropped.
     pub(crate) fn attach(&self, function: &str, bits: u8) -> Attachment {
         let mut plan = self.plan();
-        let id = plan.next_id;
-        plan.next_id += 1;
-        plan.reaches.push(Reach { id, function: function.to_owned(), bits });
+        let member = Member(plan.next);
+        plan.next += 1;
+        plan.reaches.push(Reach { member, function: function.to_owned(), bits });
         drop(plan);
-        Attachment { domain: self.clone(), id }
+        Attachment { domain: Domain { inner: Arc::clone(&self.inner), only: None }, member }
     }
 
     /// Adopts the limits that an IOMMU reports: its smallest page, its ranges, and how many more mappings it allows. The
@@ -262,7 +263,7 @@ impl fmt::Debug for Domain {
 #[derive(Debug)]
 pub(crate) struct Attachment {
     domain: Domain,
-    id: u64,
+    member: Member,
 }
 
 impl Attachment {
@@ -270,9 +271,23 @@ impl Attachment {
         &self.domain
     }
 
+    pub(crate) fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Returns whether the function reaches memory that is mapped by the handle `domain`.
+    pub(crate) fn reaches(&self, domain: &Domain) -> bool {
+        Arc::ptr_eq(&self.domain.inner, &domain.inner) && domain.only.is_none_or(|only| only == self.member)
+    }
+
+    /// Returns a handle to the domain whose buffers no other function uses.
+    pub(crate) fn private_domain(&self) -> Domain {
+        Domain { inner: Arc::clone(&self.domain.inner), only: Some(self.member) }
+    }
+
     /// Lowers the address bits that the function reaches to `bits`.
     pub(crate) fn limit(&self, bits: u8) {
-        if let Some(reach) = self.domain.plan().reaches.iter_mut().find(|reach| reach.id == self.id) {
+        if let Some(reach) = self.domain.plan().reaches.iter_mut().find(|reach| reach.member == self.member) {
             reach.bits = reach.bits.min(bits);
         }
     }
@@ -282,7 +297,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that it did not inherit.
         if self.domain.inner.owner.is_here() {
-            self.domain.plan().reaches.retain(|reach| reach.id != self.id);
+            self.domain.plan().reaches.retain(|reach| reach.member != self.member);
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct InProcessIommu {
 impl InProcessIommu {
     /// Adds a mapping at an IOVA that the domain's allocator has allocated.
     pub(crate) fn map(&self, mapping: backend::Mapping) {
-        let backend::Mapping { iova, bytes, direction, region } = mapping;
+        let backend::Mapping { iova, bytes, direction, region, only: _ } = mapping;
         let mapping = Mapping { first: iova.0, last: iova.0 + (bytes - 1), direction, region };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let index = table.partition_point(|other| other.first < mapping.first);

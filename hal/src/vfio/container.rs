@@ -172,7 +172,7 @@ impl Container {
 
     /// Maps memory that stays in place until [`unmap`](DomainBackend::unmap) succeeds. `entry_limit` is for the error.
     fn map_settled(&self, mapping: &backend::Mapping, entry_limit: usize) -> Result<()> {
-        let &backend::Mapping { iova, bytes, direction, ref region } = mapping;
+        let &backend::Mapping { iova, bytes, direction, ref region, only: _ } = mapping;
         let size = usize::try_from(bytes).map_err(|_| Error::BufferSize { bytes })?;
         let start = region.base();
         // Recorded first, so that no other thread releases the groups.

@@ -18,7 +18,13 @@ fn opening_connects_resets_identifies_and_turns_on_memory() {
     );
     assert_eq!((function.bus(), function.opening_reset()), (BusKind::InProcess, ResetOutcome::Function));
     assert_eq!(function.identity().to_string(), "card 0 (10ee:5020, class 120000, revision 03)");
-    assert!(function.domain().is_same(&domain));
+    assert!(function.reaches(&domain.allocate(1, 1).unwrap()));
+    assert!(function.reaches(&function.private_domain().allocate(1, 1).unwrap()));
+    let other = Fake::new().open(&domain, "card 1").unwrap();
+    let elsewhere = Domain::in_process().allocate(1, 1).unwrap();
+    for buffer in [other.private_domain().allocate(1, 1).unwrap(), elsewhere] {
+        assert!(!function.reaches(&buffer));
+    }
     assert_eq!(function.bar(bar(0)).unwrap().bytes, REGISTERS);
     assert!(function.bar(bar(3)).is_none());
 }

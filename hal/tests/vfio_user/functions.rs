@@ -165,6 +165,30 @@ fn functions_of_a_domain_share_its_buffers() {
 }
 
 #[test]
+fn buffers_of_one_function_are_not_mapped_for_others() {
+    let served = [(); 2].map(|()| Served::new());
+    let domain = Domain::vfio_user();
+    let [first, second] =
+        served.each_ref().map(|one| Used::of(connect(one.path(), &domain).unwrap(), &domain).unwrap());
+    let alone = second.function.private_domain().allocate(4096, 1).unwrap();
+    assert_eq!([&first, &second].map(|used| used.function.reaches(&alone)), [false, true]);
+    alone.write(0, b"of the second").unwrap();
+    let (from, to) = (alone.iova().0, second.buffer.iova().0);
+    assert_eq!(second.copy(from, to, 13, 0).unwrap(), 1);
+    assert_eq!(first.copy(from, to, 13, 0).unwrap(), 2, "the first has no mapping there");
+    // A function that comes later is not told of it either.
+    let third = Served::new();
+    let late = Used::of(connect(third.path(), &domain).unwrap(), &domain).unwrap();
+    assert_eq!(late.copy(from, to, 13, 0).unwrap(), 2);
+    assert_eq!(late.copy(to, late.buffer.iova().0, 13, 0).unwrap(), 1);
+    let mut read = [0; 13];
+    late.buffer.read(0, &mut read).unwrap();
+    assert_eq!(&read, b"of the second");
+    drop(alone);
+    assert_eq!(second.copy(from, to, 13, 0).unwrap(), 2);
+}
+
+#[test]
 fn a_second_client_gets_the_error_that_the_card_is_busy() {
     let served = Served::new();
     let used = Used::new(served.path(), &Options::default()).unwrap();

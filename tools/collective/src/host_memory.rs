@@ -130,7 +130,7 @@ impl Cards {
         let align = u64::from(capabilities.address_align);
         let first = memory.iova().0 + at as u64;
         let suits = |piece: &Piece| (first + piece.offset) % align == 0 && piece.address % align == 0;
-        let is_reached = capabilities.host_memory && memory.domain().is_same(card.function().domain());
+        let is_reached = capabilities.host_memory && card.function().reaches(memory);
         if is_reached && pieces.iter().all(suits) {
             let copies = pieces.iter().filter(|piece| piece.bytes > 0).map(|piece| {
                 let (host, there) = (Operand::host(first + piece.offset), Operand::card(piece.address));

@@ -50,6 +50,17 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Each card's server has a share of the mappings that a process may have.
+#[test]
+fn one_process_opens_many_served_cards() {
+    let fpgactl = env!("CARGO_BIN_EXE_fpgactl");
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = command(&["mock", "serve", "mock:optweb:8x16", "--", fpgactl, "coll", "barrier", "--json"]);
+    let output = command.env("TMPDIR", directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(crate::parsed(&output.stdout)["ranks"], 128);
+}
+
 #[test]
 fn the_command_has_cards_and_its_exit_code_is_fpgactls() {
     let fpgactl = env!("CARGO_BIN_EXE_fpgactl");

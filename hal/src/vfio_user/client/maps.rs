@@ -1,11 +1,11 @@
-//! A domain's memory, which is mapped at all of its servers.
+//! A domain's memory, which is mapped at its servers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::connection::{Connection, Failure};
 use super::waits::Slowness;
 use crate::memory::backend::{DomainBackend, Mapping, NotMapped};
-use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
+use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES, Member};
 use crate::memory::table::InProcessIommu;
 use crate::vfio_user::wire::header::Command;
 use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
@@ -33,8 +33,23 @@ pub(crate) struct Maps {
 #[derive(Debug, Default)]
 struct State {
     mappings: Vec<Mapping>,
-    /// Connections, and whether each is passed descriptors.
-    connections: Vec<(Weak<Connection>, bool)>,
+    servers: Vec<Server>,
+}
+
+/// The server of one function.
+#[derive(Debug)]
+struct Server {
+    connection: Weak<Connection>,
+    member: Member,
+    /// Whether it is passed descriptors.
+    share: bool,
+}
+
+impl Server {
+    /// Returns the connection, if the server is still there and its function uses the memory.
+    fn using(&self, mapping: &Mapping) -> Option<Arc<Connection>> {
+        mapping.only.is_none_or(|only| only == self.member).then(|| self.connection.upgrade()).flatten()
+    }
 }
 
 impl DomainBackend for Maps {
@@ -46,50 +61,48 @@ impl DomainBackend for Maps {
         true
     }
 
-    /// Maps at all servers, or at none if one refuses.
+    /// Maps at all servers whose functions use the memory, or at none if one refuses.
     fn map(&self, mapping: Mapping, _entry_limit: usize) -> std::result::Result<(), NotMapped> {
-        let (iova, bytes) = (mapping.iova, mapping.bytes);
         let mut state = self.state();
         self.memory.map(mapping.clone());
-        state.connections.retain(|(connection, _)| connection.strong_count() > 0);
-        for index in 0..state.connections.len() {
-            let (connection, share) = &state.connections[index];
-            let Some(connection) = connection.upgrade() else { continue };
-            let failure = match map_at(&connection, &mapping, *share) {
+        state.servers.retain(|server| server.connection.strong_count() > 0);
+        for (index, server) in state.servers.iter().enumerate() {
+            let Some(connection) = server.using(&mapping) else { continue };
+            let failure = match map_at(&connection, &mapping, server.share) {
                 Ok(()) | Err(Failure::Gone) => continue,
                 Err(failure) => failure,
             };
             // A server that has not refused has mapped, too, whatever is wrong with its reply.
             let mapped = if matches!(failure, Failure::Descriptors(_)) { index + 1 } else { index };
-            let not_undone = unmap_at_all(&state.connections[..mapped], iova, bytes).err().map(Box::new);
-            self.memory.unmap(iova);
+            let not_undone = unmap_at_all(&state.servers[..mapped], &mapping).err().map(Box::new);
+            self.memory.unmap(mapping.iova);
             return Err(NotMapped { error: not_mapped(&connection, &mapping, failure), not_undone });
         }
         state.mappings.push(mapping);
         Ok(())
     }
 
-    /// Unmaps at all servers that are still there.
-    fn unmap(&self, iova: Iova, bytes: u64) -> Result<()> {
+    fn unmap(&self, iova: Iova, _bytes: u64) -> Result<()> {
         let mut state = self.state();
         self.memory.unmap(iova);
-        let removed = state.mappings.iter().position(|other| other.iova == iova);
-        let removed = removed.map(|at| state.mappings.swap_remove(at));
-        let unmapped = unmap_at_all(&state.connections, iova, bytes);
+        let Some(at) = state.mappings.iter().position(|other| other.iova == iova) else { return Ok(()) };
+        let removed = state.mappings.swap_remove(at);
+        let unmapped = unmap_at_all(&state.servers, &removed);
+        // Freeing the memory may take time.
         drop(state);
-        drop(removed);
         unmapped
     }
 }
 
 impl Maps {
-    /// Adds a server, and maps everything at it.
-    pub(super) fn attach(&self, connection: &Arc<Connection>, share: bool) -> Result<()> {
+    /// Adds the server of the function `member`, and maps at it what the function may use.
+    pub(super) fn attach(&self, connection: &Arc<Connection>, member: Member, share: bool) -> Result<()> {
         let mut state = self.state();
-        for mapping in &state.mappings {
+        let server = Server { connection: Arc::downgrade(connection), member, share };
+        for mapping in state.mappings.iter().filter(|mapping| server.using(mapping).is_some()) {
             map_at(connection, mapping, share).map_err(|failure| not_mapped(connection, mapping, failure))?;
         }
-        state.connections.push((Arc::downgrade(connection), share));
+        state.servers.push(server);
         Ok(())
     }
 
@@ -97,7 +110,7 @@ impl Maps {
         if !connection.is_here() {
             return;
         }
-        self.state().connections.retain(|(other, _)| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
+        self.state().servers.retain(|server| !std::ptr::eq(server.connection.as_ptr(), Arc::as_ptr(connection)));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,10 +137,11 @@ fn map_at(connection: &Connection, mapping: &Mapping, share: bool) -> std::resul
     connection.call(Command::DmaMap, [&map.encode(), &[]], file.as_slice()).map(drop)
 }
 
-/// Unmaps at all servers that are still there. Returns the last failure.
-fn unmap_at_all(connections: &[(Weak<Connection>, bool)], iova: Iova, bytes: u64) -> Result<()> {
+/// Unmaps at all servers that are still there and whose functions use the memory. Returns the last failure.
+fn unmap_at_all(servers: &[Server], mapping: &Mapping) -> Result<()> {
+    let &Mapping { iova, bytes, .. } = mapping;
     let mut unmapped = Ok(());
-    for connection in connections.iter().filter_map(|(connection, _)| connection.upgrade()) {
+    for connection in servers.iter().filter_map(|server| server.using(mapping)) {
         match unmap_at(&connection, iova, bytes) {
             Ok(()) | Err(Failure::Gone) => {}
             Err(Failure::Refused(errno)) => unmapped = Err(Error::DmaUnmap { iova, bytes, source: errno.into() }),
@@ -189,6 +203,12 @@ mod tests {
         (Connection::new("test".to_owned(), ours, Arc::default(), waits).unwrap(), told)
     }
 
+    fn attach(maps: &Maps, servers: &[(Arc<Connection>, Told)]) {
+        for (member, (connection, _)) in (0..).map(Member).zip(servers) {
+            maps.attach(connection, member, false).unwrap();
+        }
+    }
+
     fn told(of: &Told) -> Vec<bool> {
         of.lock().unwrap().clone()
     }
@@ -196,21 +216,21 @@ mod tests {
     fn mapping() -> Mapping {
         let region = Region::new("test", "test", page_size(), MFdFlags::empty()).unwrap();
         let direction = Direction::Both;
-        Mapping { iova: Iova(AT), bytes: page_size() as u64, direction, region: Arc::new(region) }
+        Mapping { iova: Iova(AT), bytes: page_size() as u64, direction, region: Arc::new(region), only: None }
     }
 
     #[test]
     fn what_one_server_refuses_is_mapped_at_none() {
         let maps = Maps::default();
         let servers = [false, true, false].map(connect);
-        servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
+        attach(&maps, &servers);
         let NotMapped { error, not_undone } = maps.map(mapping(), 8).unwrap_err();
         assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && not_undone.is_none(), "{error:?}");
         let each = servers.each_ref().map(|(_, of)| told(of));
         assert_eq!(each, [vec![true, false], vec![true], vec![]], "the first unmaps it, the third is not asked");
         assert!(maps.memory.check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
         let (late, of_late) = connect(false);
-        maps.attach(&late, false).unwrap();
+        maps.attach(&late, Member(3), false).unwrap();
         assert!(told(&of_late).is_empty());
         servers.iter().for_each(|(connection, _)| connection.end());
         late.end();
@@ -220,7 +240,7 @@ mod tests {
     fn what_a_server_does_not_unmap_again_stays_reachable() {
         let maps = Maps::default();
         let servers = [connect_to(|is_map| !is_map), connect(true)];
-        servers.iter().for_each(|(connection, _)| maps.attach(connection, false).unwrap());
+        attach(&maps, &servers);
         let NotMapped { error, not_undone } = maps.map(mapping(), 8).unwrap_err();
         assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }), "{error:?}");
         assert!(matches!(not_undone.as_deref(), Some(Error::DmaUnmap { iova: Iova(AT), .. })), "{not_undone:?}");
@@ -228,11 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn what_one_function_uses_alone_is_mapped_at_its_server() {
+        let maps = Maps::default();
+        let servers = [false, false].map(connect);
+        attach(&maps, &servers);
+        maps.map(Mapping { only: Some(Member(1)), ..mapping() }, 8).unwrap();
+        let (late, of_late) = connect(false);
+        maps.attach(&late, Member(2), false).unwrap();
+        maps.unmap(Iova(AT), page_size() as u64).unwrap();
+        let each = [&servers[0].1, &servers[1].1, &of_late].map(told);
+        assert_eq!(each, [vec![], vec![true, false], vec![]]);
+        servers.iter().for_each(|(connection, _)| connection.end());
+        late.end();
+    }
+
+    #[test]
     fn a_server_that_was_detached_is_told_nothing() {
         let maps = Maps::default();
         let [(left, of_left), (other, of_other)] = [false, false].map(connect);
-        maps.attach(&left, false).unwrap();
-        maps.attach(&other, false).unwrap();
+        maps.attach(&left, Member(0), false).unwrap();
+        maps.attach(&other, Member(1), false).unwrap();
         maps.detach(&left);
         maps.map(mapping(), 8).unwrap();
         maps.unmap(Iova(AT), page_size() as u64).unwrap();

@@ -51,7 +51,7 @@ mod tests {
         let memory = InProcessIommu::default();
         let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
         let (bytes, region) = (MEMORY_BYTES as u64, Arc::new(region));
-        memory.map(Mapping { iova: MEMORY, bytes, direction: Direction::Both, region });
+        memory.map(Mapping { iova: MEMORY, bytes, direction: Direction::Both, region, only: None });
         let (base, end) = (MEMORY.0, MEMORY.0 + MEMORY_BYTES as u64);
         let most = DEFAULT_TRANSFER_BYTES;
         let serve = |command: u16, address: u64, count: u64, data: &[u8]| {

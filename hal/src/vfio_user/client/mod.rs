@@ -85,9 +85,10 @@ fn open(
     remote.agree(path)?;
     remote.describe(options)?;
     remote.read_layouts()?;
-    remote.maps.attach(&remote.connection, options.share_memory)?;
     let name = format!("vfio-user:{}", path.display());
-    Function::open(Box::new(remote), domain.attach(&name, 64), &name, options.without_reset)
+    let attachment = domain.attach(&name, 64);
+    remote.maps.attach(&remote.connection, attachment.member(), options.share_memory)?;
+    Function::open(Box::new(remote), attachment, &name, options.without_reset)
 }
 
 /// Connects, and waits at most `patience` until the server accepts.
