@@ -23,9 +23,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bus refused an access, a mapping or an interrupt.
-    #[error("The bus to the card failed")]
-    Bus(#[source] fpga_hal::Error),
+    /// The bus refused an access, a mapping or an interrupt, or the host had no memory, address or descriptor for it.
+    #[error(transparent)]
+    Bus(fpga_hal::Error),
     /// The Device Feature List of the register BAR leads to no command sequencer.
     #[error("{name} has no command sequencer: {looked}")]
     NoSequencer {

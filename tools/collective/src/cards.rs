@@ -1,6 +1,7 @@
 //! Cards of a selector: their memory, and their collectives.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -253,11 +254,11 @@ impl Cards {
             return Err(in_flight(other == id));
         }
         planned.check_inputs()?;
+        planned.times = None;
         if self.event.is_some() {
             self.arm()?;
         }
         let planned = Self::planned_mut(&mut self.collectives, id)?;
-        planned.times = None;
         let launched = self.cluster.launch(&mut planned.prepared);
         if launched.is_ok() {
             planned.spend_inputs();
@@ -396,7 +397,10 @@ impl Cards {
     /// Those of the operating system.
     pub fn event(&mut self) -> Result<BorrowedFd<'_>> {
         if self.event.is_none() {
-            let event = Event::new(self.cluster.cards()).map_err(|error| Error::chain(Class::Failed, &error))?;
+            let event = Event::new(self.cluster.cards()).map_err(|errno| {
+                let causes = vec![io::Error::from(errno).to_string()];
+                Error { causes, ..Error::new(Class::Failed, "Cannot create the descriptor of events") }
+            })?;
             self.event = Some(event);
             self.arm()?;
         }

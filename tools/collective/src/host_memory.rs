@@ -9,7 +9,7 @@ use fpga_hal::DmaBuffer;
 
 use crate::cards::Cards;
 use crate::collective::CollectiveId;
-use crate::error::{Class, Error, Result};
+use crate::error::{Error, Result};
 
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +24,7 @@ impl Cards {
     /// # Errors
     /// Those of the driver: there is no memory, or no address for it.
     pub fn allocate(&self, bytes: usize) -> Result<Arc<DmaBuffer>> {
-        self.cluster.cards()[0].allocate(bytes.max(1)).map_err(|error| match error {
-            // Its text says all: the bus did not fail.
-            fpga_driver::Error::Bus(error @ fpga_hal::Error::IovaSpace { .. }) => Error::chain(Class::Failed, &error),
-            error => error.into(),
-        })
+        Ok(self.cluster.cards()[0].allocate(bytes.max(1))?)
     }
 
     /// Copies `bytes` bytes from byte `at` of `source` to the memory of card `card` at `address`. If addresses and length suit the

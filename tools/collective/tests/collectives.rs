@@ -224,6 +224,20 @@ fn a_test_finds_out_that_a_card_is_gone() {
 }
 
 #[test]
+fn a_launch_that_fails_has_no_times_of_the_one_before() {
+    let (mut cards, servers) = served("mock:optweb:4");
+    cards.event().unwrap();
+    let collective = cards.plan(&Request { operation: "barrier", ..Request::default() }).unwrap();
+    cards.launch(collective).unwrap();
+    cards.wait(collective, PATIENCE).unwrap();
+    drop(servers);
+    assert_eq!(cards.launch(collective).unwrap_err().class, Class::Gone);
+    assert_eq!(cards.times(collective).unwrap(), None);
+    assert_eq!(cards.test(collective).unwrap_err().class, Class::Refused);
+    assert_eq!(cards.wait(collective, PATIENCE).unwrap_err().class, Class::Refused);
+}
+
+#[test]
 fn a_card_that_stopped_ends_a_wait_but_not_the_launch() {
     let mut cards = Cards::open("mock:optweb:4+stop=2@1.0.65536").unwrap();
     let request = Request { operation: "allgather", bytes: 1 << 20, ..Request::default() };
