@@ -3,27 +3,19 @@
 //!
 //! The planner uses requests, cost models, matching and the verifier, which checks every plan; none of these uses the planner.
 
-mod alike;
 mod binomial;
 mod bound;
-mod channel_shares;
 mod channels;
-mod clock;
 mod direct;
 mod draft;
-mod earliest;
 mod factorisation;
-mod flow;
 mod fold_order;
 mod folding;
 mod grid;
-mod issues;
 mod lanes;
 mod links;
 mod moves;
 mod multipath;
-mod multipath_blocks;
-mod multipath_scan;
 mod order;
 mod outcome;
 mod phases;
@@ -34,17 +26,10 @@ mod renumbered;
 mod ring;
 mod rounds;
 mod routing;
-mod signals;
+mod scan_blocks;
 mod switched;
-mod times;
 mod two_level;
-mod two_level_alltoall;
-mod two_level_alltoall_channels;
-mod two_level_reduce;
-mod two_level_scan;
-mod two_level_vector;
 mod vector;
-mod wires;
 
 use std::collections::HashMap;
 
@@ -310,7 +295,7 @@ impl Search<'_> {
         let members = Members::new(&set, capabilities)?;
         let job = Job { programs: &set.programs, members: &members, capabilities };
         // What cannot win is neither timed nor checked.
-        if best.is_some_and(|best| earliest::at_least(job, model) > best.arrival_ps) {
+        if best.is_some_and(|best| predict::at_least(job, model) > best.arrival_ps) {
             return Ok(None);
         }
         // What no link carries would take longest to time.
@@ -351,7 +336,11 @@ impl Search<'_> {
         // The others have one partner at a time.
         let is_at_once = matches!(algorithm, Algorithm::Direct | Algorithm::TwoLevel);
         if request.group.len() as u64 > u64::from(capabilities.memory_channels / 2) && is_at_once {
-            notes.push(format!("{} ranks share {} memory I/Os", request.group.len(), capabilities.memory_channels / 2));
+            let units = match capabilities.memory_channels / 2 {
+                1 => "1 memory I/O".to_owned(),
+                several => format!("{several} memory I/Os"),
+            };
+            notes.push(format!("{} ranks share {units}", request.group.len()));
         }
         let mut plan = Plan {
             request: request.clone(),

@@ -1,10 +1,10 @@
 //! One step: instructions of different cards that run together.
 
-use super::super::clock::{Clock, wire};
-use super::super::flow::Flows;
-use super::super::signals::Signals;
-use super::super::times::Times;
-use super::super::wires::{Wires, farther_ps};
+use super::clock::{Clock, wire};
+use super::flow::Flows;
+use super::signals::Signals;
+use super::times::Times;
+use super::wires::{Wires, farther_ps};
 use crate::cost::{Bound, Moment};
 use crate::matching::{Job, Membership, is_rendezvous};
 use crate::ranges::{Transfers, transfers};

@@ -1,8 +1,8 @@
 //! A step that the switches of the network compute: the LogGP model.
 
-use super::super::clock::Clock;
-use super::super::times::Times;
+use super::clock::Clock;
 use super::step::{Part, Step};
+use super::times::Times;
 use crate::Topology;
 use crate::cost::{Bound, Moment};
 use crate::switch::{Call, Parameters, times_and_first};

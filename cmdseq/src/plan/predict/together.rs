@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::clock::Clock;
-use super::super::issues::Issues;
-use super::super::times::Times;
+use super::clock::Clock;
+use super::issues::Issues;
 use super::step::{Part, Passes, Step, Streams, is_transfer};
+use super::times::Times;
 use crate::Operation;
 use crate::cost::Moment;
 use crate::matching::{Job, Matching};

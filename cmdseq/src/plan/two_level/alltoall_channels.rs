@@ -9,10 +9,10 @@ use std::iter;
 use std::ops::Range;
 
 use super::channel_shares::shares;
-use super::draft::Draft;
-use super::grid::{COLUMN, Grid, ROW};
-use super::placement::pieces_of;
-use super::vector;
+use crate::plan::draft::Draft;
+use crate::plan::grid::{COLUMN, Grid, ROW};
+use crate::plan::placement::pieces_of;
+use crate::plan::vector;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::table::Entry;

@@ -3,11 +3,17 @@
 //! With g groups of a cards, a *row* is one group and a *column* the cards of one place in all groups; both are linked
 //! fully. The extension is sketched in section 5.3 of the OPTWEB paper.
 
+mod alltoall;
+mod alltoall_channels;
+mod channel_shares;
+mod reduce;
+mod scan;
+mod vector;
+
 use super::draft::Draft;
 use super::grid::{COLUMN, Grid, ROW};
 use super::phases::{self, Way};
 use super::placement::{Areas, whole};
-use super::{two_level_alltoall, two_level_reduce, two_level_scan, two_level_vector};
 use crate::refusal::Refusal;
 use crate::request::{Algorithm, Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
@@ -16,19 +22,19 @@ use crate::{Capabilities, Instruction, Operand};
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     let grid = Grid::needed_by(Algorithm::TwoLevel, request, capabilities)?;
     if request.collective.has_counts() {
-        return two_level_vector::build(request, capabilities, grid).map(|draft| vec![draft]);
+        return vector::build(request, capabilities, grid).map(|draft| vec![draft]);
     }
     let in_any_order = !request.needs_rank_order();
     if let Some(way) = Way::of_blocks(request).filter(|_| in_any_order) {
         return phases::build(request, capabilities, &grid.in_rank_order(request), way);
     }
     let draft = match request.collective {
-        Collective::Alltoall => return two_level_alltoall::build(request, capabilities, grid),
+        Collective::Alltoall => return alltoall::build(request, capabilities, grid),
         Collective::Scan | Collective::Exscan if in_any_order => {
-            let in_blocks = two_level_scan::build(request, capabilities, grid);
-            return phases::possible([in_blocks, two_level_reduce::build(request, capabilities, grid)]);
+            let in_blocks = scan::build(request, capabilities, grid);
+            return phases::possible([in_blocks, reduce::build(request, capabilities, grid)]);
         }
-        _ if request.collective.reduces() => two_level_reduce::build(request, capabilities, grid),
+        _ if request.collective.reduces() => reduce::build(request, capabilities, grid),
         one if one.has_peer() => {
             return Err(Refusal::general(format!("two-level is not for {one}; use direct, multipath or relay")));
         }

@@ -1,9 +1,9 @@
 //! Reductions on a Dragonfly: within the rows and across them, or rank by rank where the order of ranks must be kept.
 
-use super::draft::Draft;
-use super::grid::{ALL, COLUMN, Grid, ROW};
-use super::placement::{Areas, pieces_at, whole};
-use super::rounds::{Blocks, Move};
+use crate::plan::draft::Draft;
+use crate::plan::grid::{ALL, COLUMN, Grid, ROW};
+use crate::plan::placement::{Areas, pieces_at, whole};
+use crate::plan::rounds::{Blocks, Move};
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
@@ -93,7 +93,7 @@ impl Levels<'_> {
         Ok(())
     }
 
-    /// Scans in the rows; then what the rows before come to, folded with each. Whole vectors: long ones are in `two_level_scan`.
+    /// Scans in the rows; then what the rows before come to, folded with each. Whole vectors: long ones are in `scan`.
     fn scan(&mut self) -> Result<(), Refusal> {
         let (how, bytes, last) = (self.combine, self.request.bytes, self.grid.size - 1);
         let is_exclusive = self.request.collective == Collective::Exscan;

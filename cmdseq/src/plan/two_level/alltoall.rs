@@ -1,10 +1,11 @@
 //! An alltoall on the rows and columns of a Dragonfly: blocks go along the row to the column that they are for, then along the column.
 
-use super::draft::Draft;
-use super::grid::{COLUMN, Grid, ROW};
-use super::phases;
-use super::placement::{Areas, pieces_of};
-use super::{two_level_alltoall_channels, vector};
+use super::alltoall_channels;
+use crate::plan::draft::Draft;
+use crate::plan::grid::{COLUMN, Grid, ROW};
+use crate::plan::phases;
+use crate::plan::placement::{Areas, pieces_of};
+use crate::plan::vector;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::table::Entry;
@@ -16,7 +17,7 @@ const PASSES_MAX: u64 = 16;
 /// A draft in which blocks have places of their own, and one of fewer instructions. The output replaces the input only if both do not
 /// fit with what lies between.
 pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Vec<Draft>, Refusal> {
-    let in_channels = two_level_alltoall_channels::build(request, capabilities, grid);
+    let in_channels = alltoall_channels::build(request, capabilities, grid);
     phases::possible([in_channels, in_areas(request, capabilities, grid)]).or_else(|refusal| {
         let in_place =
             InPlace::new(request, capabilities, grid).and_then(|stripes| stripes.draft(request, capabilities));

@@ -4,9 +4,9 @@
 //! all channels are as full. So the last blocks wait: the others leave a channel for the result. Then each block that waited is cut
 //! into parts, one for each of the ranks that have their block, which fold them in the same way, and is gathered at its rank.
 
-use super::channels::{Spread, are_apart};
-use super::draft::Draft;
-use super::placement::{pieces_at, pieces_of, unit, whole};
+use crate::plan::channels::{Spread, are_apart};
+use crate::plan::draft::Draft;
+use crate::plan::placement::{pieces_at, pieces_of, unit, whole};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::{Capabilities, Combine, Instruction, Operand};

@@ -3,12 +3,14 @@
 //! Section 3.4 of the OPTWEB paper: a transfer between two cards is a scatter, then a gather. Broadcast is a scatter, then
 //! an allgather. In the same way an allreduce is a reduce_scatter, then an allgather, and a reduce ends with a gather. Among
 //! linked ranks each link carries twice the vector's Nth part, which is the least that N cards can do. On a Dragonfly both
-//! parts go along the rows and the columns. Scans are in `multipath_scan`, and a reduce_scatter in `multipath_blocks`.
+//! parts go along the rows and the columns. Scans are in `scan`, and a reduce_scatter in `blocks`.
+
+mod blocks;
+mod scan;
 
 use super::draft::Draft;
 use super::factorisation::Factorisation;
 use super::phases::{self, Way};
-use super::{multipath_blocks, multipath_scan};
 use crate::Capabilities;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
@@ -17,10 +19,10 @@ use crate::request::{Collective, Request};
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Vec<Draft>, Refusal> {
     match (request.collective, request.combine) {
         (Collective::Scan | Collective::Exscan, Some(combine)) => {
-            return multipath_scan::build(request, capabilities, combine).map(|draft| vec![draft]);
+            return scan::build(request, capabilities, combine).map(|draft| vec![draft]);
         }
         (Collective::ReduceScatter, Some(combine)) => {
-            return multipath_blocks::build(request, capabilities, combine).map(|draft| vec![draft]);
+            return blocks::build(request, capabilities, combine).map(|draft| vec![draft]);
         }
         _ => {}
     }

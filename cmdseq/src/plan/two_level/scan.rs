@@ -1,6 +1,6 @@
-//! Scan and exscan on rows and columns with all links of a row in use: the folds are those of `two_level_reduce`.
+//! Scan and exscan on rows and columns with all links of a row in use: the folds are those of `reduce`.
 //!
-//! In each row, an alltoall_scan and an alltoall, as in `multipath_scan`. The card in column j then has block j of its row's
+//! In each row, an alltoall_scan and an alltoall, as in `multipath::scan`. The card in column j then has block j of its row's
 //! total, and an exscan along the column folds block j of the rows before. An allgather brings these blocks to the whole row.
 //! Cards fold what they receive, so each card sends the fold of the rows before, block by block, to its neighbour, which folds
 //! each block with that of its own scan.
@@ -8,11 +8,11 @@
 //! Blocks are in stripes. Contributions, scans and outputs are in the lower halves; partial results and the folds of the rows
 //! before in the upper.
 
-use super::draft::Draft;
-use super::grid::{ALL, COLUMN, Grid, ROW};
-use super::multipath_scan::ScanBlocks;
-use super::placement::pieces_at;
-use super::rounds::Move;
+use crate::plan::draft::Draft;
+use crate::plan::grid::{ALL, COLUMN, Grid, ROW};
+use crate::plan::placement::pieces_at;
+use crate::plan::rounds::Move;
+use crate::plan::scan_blocks::ScanBlocks;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::{Capabilities, Combine, Instruction, Operand};

@@ -3,11 +3,11 @@
 //! As the forms of one length go: what a card has for a row, or of a row, lies there one block behind the other, and crosses
 //! the columns as one block. How long these are, tables say.
 
-use super::draft::Draft;
-use super::grid::{ALL, COLUMN, Grid, ROW};
-use super::placement::{Areas, Packed, whole};
-use super::rounds::Move;
-use super::vector;
+use crate::plan::draft::Draft;
+use crate::plan::grid::{ALL, COLUMN, Grid, ROW};
+use crate::plan::placement::{Areas, Packed, whole};
+use crate::plan::rounds::Move;
+use crate::plan::vector;
 use crate::program::Program;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};

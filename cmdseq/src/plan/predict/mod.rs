@@ -8,21 +8,31 @@
 //! itself, so programs should give them different pseudo channels. Over routers, steps of different cards share links: there, all
 //! that goes on at a time is timed together.
 
+mod alike;
+mod clock;
+mod earliest;
+mod flow;
+mod issues;
+mod signals;
 mod step;
 mod switched;
+mod times;
 mod together;
+mod wires;
 
-use super::alike::Alike;
-use super::clock::Clock;
-use super::issues::Issues;
 use super::outcome::Prediction;
-use super::times::Times;
 use crate::cost::{CostModel, Moment};
 use crate::matching::{Job, Matching};
 use crate::program::ProgramSet;
 use crate::refusal::Refusal;
 use crate::{Capabilities, verify};
+use alike::Alike;
+use clock::Clock;
+use issues::Issues;
 use step::{Part, Step};
+use times::Times;
+
+pub(super) use earliest::at_least;
 
 /// Verifies programs and predicts their times, if all cards begin at the same time, with the reported parameters.
 ///
