@@ -6,15 +6,14 @@ use fpga_regs::feature_list::DESCRIPTOR_BYPASS_GUID;
 use fpga_regs::xdma::CHANNELS_MAX;
 
 use crate::error::{Error, Result};
-use crate::sequencer::described::{Described, Kind};
 use crate::sequencer::discover::{Found, find_sequencer};
+use crate::sequencer::listed::{Kind, ListedBlock};
 
 const KIND: Kind = Kind {
     guid: DESCRIPTOR_BYPASS_GUID,
     bytes: registers::BLOCK_BYTES,
-    magic: (registers::MAGIC, registers::MAGIC_VALUE, "MAGIC of the descriptor bypass", "the letters BYPS"),
+    magic: (registers::MAGIC, registers::MAGIC_VALUE),
     version: (registers::VERSION, registers::VERSION_VALUE, "version of the description of the descriptor bypass"),
-    interrupt: (registers::INTERRUPT, registers::NO_INTERRUPT, "INTERRUPT of the descriptor bypass"),
 };
 
 /// The channels of a sequencer.
@@ -32,21 +31,24 @@ impl BypassChannels {
     /// Returns the channels of the sequencer of `function`; `None` if it has none, or masters the bus in another way.
     pub(crate) fn of(function: &Function) -> Result<Option<Self>> {
         match find_sequencer(function) {
-            Ok(Found { list, .. }) => BypassChannels::find(&list, &function.identity().name),
+            Ok(Found { list, .. }) => BypassChannels::find(&list, function),
             Err(Error::NoSequencer { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Finds the description in the feature list `list`, and checks it. `Ok(None)`: there is none.
-    pub(crate) fn find(list: &Window, name: &str) -> Result<Option<Self>> {
-        let Some(found) = Described::find(list, name, &KIND)? else { return Ok(None) };
+    /// Finds the description in `list`, a feature list of `function`, and checks it. `Ok(None)`: there is none.
+    pub(crate) fn find(list: &Window, function: &Function) -> Result<Option<Self>> {
+        let identity = ("MAGIC of the descriptor bypass", "the letters BYPS");
+        let Some(found) = ListedBlock::find_optional((list, function), &KIND, identity)? else { return Ok(None) };
         let channel = |register, label| match found.read(register)? {
             number if number < CHANNELS_MAX => Ok(number),
             number => Err(found.bad(label, number, "a number of a channel, 0 to 3")),
         };
         let h2c = channel(registers::H2C_CHANNEL, "H2C_CHANNEL of the descriptor bypass")?;
         let c2h = channel(registers::C2H_CHANNEL, "C2H_CHANNEL of the descriptor bypass")?;
-        Ok(Some(BypassChannels { h2c, c2h, interrupt: found.interrupt()? }))
+        let label = "INTERRUPT of the descriptor bypass";
+        let interrupt = found.user_interrupt(label, registers::INTERRUPT, registers::NO_INTERRUPT)?;
+        Ok(Some(BypassChannels { h2c, c2h, interrupt }))
     }
 }

@@ -11,8 +11,8 @@ use fpga_regs::bits::Errors;
 const UNCORRECTABLE: u16 = 0x04;
 const CORRECTABLE: u16 = 0x10;
 
-/// The errors that a card's PCIe function has seen since it was reset, a bit each (PCI Express Base Specification 5.0,
-/// sections 7.8.4.2 and 7.8.4.5). They are read and never cleared.
+/// The errors that a card's PCIe function has seen since it was opened or reset, a bit each (PCI Express Base Specification 5.0,
+/// sections 7.8.4.2 and 7.8.4.5). No reset clears the bits, so the driver does after one. It logs those that it clears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PcieErrors {
     /// Errors that were not corrected: data was lost or is wrong.
@@ -32,6 +32,21 @@ impl PcieErrors {
     pub(crate) fn read(function: &Function, offset: u16) -> Option<Self> {
         let word = |at: u16| function.config_read_u32(offset + at).ok().filter(|word| *word != u32::MAX);
         Some(PcieErrors { uncorrectable: word(UNCORRECTABLE)?, correctable: word(CORRECTABLE)? })
+    }
+
+    /// Logs and clears the errors of a function that was opened or reset.
+    pub(crate) fn clear(function: &Function) -> fpga_hal::Result<()> {
+        let Some(offset) = PcieErrors::find(function) else { return Ok(()) };
+        let Some(seen) = PcieErrors::read(function, offset).filter(|seen| !seen.is_empty()) else { return Ok(()) };
+        let level = if seen.uncorrectable == 0 { log::Level::Info } else { log::Level::Warn };
+        log::log!(level, "{}: clearing {seen}", function.identity().name);
+        // Writing ones clears.
+        function.config_write_u32(offset + UNCORRECTABLE, seen.uncorrectable)?;
+        function.config_write_u32(offset + CORRECTABLE, seen.correctable)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        (self.uncorrectable, self.correctable) == (0, 0)
     }
 }
 
@@ -54,11 +69,9 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether nothing went wrong.
+    /// Whether nothing went wrong. PCIe errors that were corrected do no harm: every link has some.
     pub fn is_good(&self) -> bool {
-        self.errors.is_empty()
-            && self.link_errors == 0
-            && self.pcie.is_none_or(|pcie| (pcie.uncorrectable, pcie.correctable) == (0, 0))
+        self.errors.is_empty() && self.link_errors == 0 && self.pcie.is_none_or(|pcie| pcie.uncorrectable == 0)
     }
 }
 
@@ -69,7 +82,7 @@ impl fmt::Display for Health {
             write!(f, "; lost on links by bit errors: {}", self.link_errors)?;
         }
         match self.pcie {
-            Some(pcie) if (pcie.uncorrectable, pcie.correctable) != (0, 0) => write!(f, "; {pcie}"),
+            Some(pcie) if !pcie.is_empty() => write!(f, "; {pcie}"),
             _ => Ok(()),
         }
     }
@@ -80,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_went_wrong_is_told() {
+    fn only_what_was_seen_is_told() {
         let health = |bits, pcie: Option<(u32, u32)>| Health {
             errors: Errors::from_bits_retain(bits),
             link_errors: 0,
@@ -91,7 +104,7 @@ mod tests {
             (health(0, Some((0, 0))), true, None),
             (health(1, None), false, None),
             (health(0, Some((16, 0))), false, Some("uncorrectable 0x00000010, correctable 0x00000000")),
-            (health(0, Some((0, 16))), false, Some("uncorrectable 0x00000000, correctable 0x00000010")),
+            (health(0, Some((0, 16))), true, Some("uncorrectable 0x00000000, correctable 0x00000010")),
         ] {
             let text = health.to_string();
             assert_eq!(health.is_good(), is_good, "{text}");

@@ -1,8 +1,9 @@
-//! A block of registers beside the sequencer's, which the feature list of the register BAR leads to.
+//! A block of registers beside the sequencer's, which the same feature list leads to.
 
 use std::sync::Arc;
 
 use fpga_hal::{Function, Window};
+use fpga_regs::xdma::USER_INTERRUPTS;
 
 use crate::error::{Error, Result};
 use crate::feature_list;
@@ -45,16 +46,19 @@ pub(crate) struct ListedBlock {
 }
 
 impl ListedBlock {
-    /// Finds the block of a function in use, and checks that this driver knows it.
+    /// Finds the block in the feature list of a function's register BAR, and checks that this driver knows it.
     pub(crate) fn find(function: &Function, kind: &Kind) -> std::result::Result<Self, Unlisted> {
+        match feature_list::register_bar(function) {
+            Ok(list) => ListedBlock::find_in(&list, function, kind),
+            Err(error) => Err(unlisted(&function.identity().name, error)),
+        }
+    }
+
+    /// Finds the block in the feature list `list` of a function, and checks that this driver knows it.
+    pub(crate) fn find_in(list: &Window, function: &Function, kind: &Kind) -> std::result::Result<Self, Unlisted> {
         let name: Arc<str> = function.identity().name.as_str().into();
-        let unlisted = |error| match error {
-            feature_list::Error::List(looked) => Unlisted::Missing(looked),
-            feature_list::Error::Bus(error) => bus_error(&name, error).into(),
-        };
-        let window = feature_list::register_bar(function).map_err(unlisted)?;
-        let offset = feature_list::find_block(&window, kind.guid, kind.bytes).map_err(unlisted)?;
-        let window = window.slice(offset, u64::from(kind.bytes)).map_err(|error| bus_error(&name, error))?;
+        let offset = feature_list::find_block(list, kind.guid, kind.bytes).map_err(|error| unlisted(&name, error))?;
+        let window = list.slice(offset, u64::from(kind.bytes)).map_err(|error| bus_error(&name, error))?;
         let block = ListedBlock { window, name, function: function.clone() };
         let (register, expected) = kind.magic;
         let magic = block.read_present(register)?;
@@ -67,6 +71,25 @@ impl ListedBlock {
             return Err(Error::Version { name: block.name.to_string(), what, found, known }.into());
         }
         Ok(block)
+    }
+
+    /// As [`find_in`](Self::find_in), of a block that a card may lack: `None`. `magic` is the name of the register that identifies it, and
+    /// `letters` what it reads, in errors.
+    pub(crate) fn find_optional(
+        (list, function): (&Window, &Function),
+        kind: &Kind,
+        (magic, letters): (&'static str, &'static str),
+    ) -> Result<Option<Self>> {
+        let name = &function.identity().name;
+        match ListedBlock::find_in(list, function, kind) {
+            Ok(block) => Ok(Some(block)),
+            Err(Unlisted::Missing(looked)) => {
+                log::debug!("{name}: no {}: {looked}", kind.version.2);
+                Ok(None)
+            }
+            Err(Unlisted::Other(value)) => Err(bad(name, magic, value, letters)),
+            Err(Unlisted::Card(error)) => Err(error),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -112,7 +135,32 @@ impl ListedBlock {
         if is_valid(value) { Ok(value) } else { Err(self.bad(name, value, expected)) }
     }
 
-    pub(crate) fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
-        Error::BadCapability { name: self.name.to_string(), register, value, expected }
+    /// Reads 64 bits from two registers.
+    pub(crate) fn read_pair(&self, low: u32, high: u32) -> Result<u64> {
+        Ok(u64::from(self.read(low)?) | u64::from(self.read(high)?) << 32)
     }
+
+    /// Reads from a register which interrupt of user logic the sequencer raises; `None` if it reads `none`.
+    pub(crate) fn user_interrupt(&self, name: &'static str, register: u32, none: u32) -> Result<Option<u32>> {
+        match self.read(register)? {
+            line if line == none => Ok(None),
+            line if line < USER_INTERRUPTS => Ok(Some(line)),
+            line => Err(self.bad(name, line, "an interrupt of user logic, or 0xff")),
+        }
+    }
+
+    pub(crate) fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
+        bad(&self.name, register, value, expected)
+    }
+}
+
+fn unlisted(name: &str, error: feature_list::Error) -> Unlisted {
+    match error {
+        feature_list::Error::List(looked) => Unlisted::Missing(looked),
+        feature_list::Error::Bus(error) => bus_error(name, error).into(),
+    }
+}
+
+fn bad(name: &str, register: &'static str, value: u32, expected: &'static str) -> Error {
+    Error::BadCapability { name: name.to_owned(), register, value, expected }
 }

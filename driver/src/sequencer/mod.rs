@@ -2,7 +2,6 @@
 
 pub(crate) mod block;
 pub(crate) mod bypass;
-pub(crate) mod described;
 pub(crate) mod discover;
 pub(crate) mod health;
 pub(crate) mod listed;

@@ -95,7 +95,7 @@ impl Shell {
         // A sequencer that a board file places is in no list, and so is what describes how it reaches memory.
         let is_listed = board.block(BlockKind::Sequencer).is_none();
         if features.contains(Features::HOST_RING) {
-            let channels = if is_listed { BypassChannels::find(list, block.name())? } else { None };
+            let channels = if is_listed { BypassChannels::find(list, function)? } else { None };
             let kind = match channels {
                 Some(channels) => {
                     let mut engine = Box::new(Engine::of_card(function.clone())?);

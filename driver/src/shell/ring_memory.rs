@@ -7,15 +7,14 @@ use fpga_regs::feature_list::CARD_RING_GUID;
 use crate::board::block::RING_ALIGN;
 use crate::board::{Block, Rings};
 use crate::error::Result;
-use crate::sequencer::described::{Described, Kind};
+use crate::sequencer::listed::{Kind, ListedBlock};
 use crate::transport::card_ring::RingWindow;
 
 const KIND: Kind = Kind {
     guid: CARD_RING_GUID,
     bytes: registers::BLOCK_BYTES,
-    magic: (registers::MAGIC, registers::MAGIC_VALUE, "MAGIC of the ring memory", "the letters RING"),
+    magic: (registers::MAGIC, registers::MAGIC_VALUE),
     version: (registers::VERSION, registers::VERSION_VALUE, "version of the description of rings on the card"),
-    interrupt: (registers::INTERRUPT, registers::NO_INTERRUPT, "INTERRUPT of the ring memory"),
 };
 
 /// Memory for rings on the card.
@@ -39,8 +38,8 @@ impl RingMemory {
 
     /// Finds the description in `list`, a feature list of `function`, and checks it. `Ok(None)`: there is none.
     pub(super) fn find(list: &Window, function: &Function) -> Result<Option<Self>> {
-        let name = &function.identity().name;
-        let Some(found) = Described::find(list, name, &KIND)? else { return Ok(None) };
+        let identity = ("MAGIC of the ring memory", "the letters RING");
+        let Some(found) = ListedBlock::find_optional((list, function), &KIND, identity)? else { return Ok(None) };
         let (offset, bytes) = (found.read(registers::OFFSET)?, found.read(registers::BYTES)?);
         if u64::from(offset) % RING_ALIGN != 0 {
             return Err(found.bad("OFFSET of the ring memory", offset, "a multiple of 64"));
@@ -60,7 +59,8 @@ impl RingMemory {
                 return Err(found.bad(register, at as u32, "a multiple of 64, with the memory behind it"));
             }
         }
-        let interrupt = found.interrupt()?;
+        let label = "INTERRUPT of the ring memory";
+        let interrupt = found.user_interrupt(label, registers::INTERRUPT, registers::NO_INTERRUPT)?;
         let window = RingWindow { bar, offset: offset.into(), bytes: bytes.into(), address };
         Ok(Some(RingMemory { window, engine: Some(engine), interrupt }))
     }
