@@ -8,6 +8,7 @@ use cmdseq::{Operation, Refusal, Status};
 use fpga_hal::{Ending, Function};
 
 use crate::board::WrongBoard;
+use crate::dfl;
 use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;
 use crate::peers::PeersError;
@@ -320,6 +321,9 @@ impl Error {
             | Error::HostMemoryUnbound { .. }
             | Error::NoHostMemory { .. } => ErrorKind::Refused,
             Error::Timeout { .. } => ErrorKind::Timeout,
+            Error::Control(error) if matches!(error.downcast_ref(), Some(dfl::Error::TimedOut { .. })) => {
+                ErrorKind::Timeout
+            }
             Error::Removed { .. }
             | Error::Bus(fpga_hal::Error::Removed { .. })
             | Error::Failed { status: Status::LinkDown, .. } => ErrorKind::Gone,

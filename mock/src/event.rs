@@ -32,8 +32,8 @@ pub(crate) enum Event {
     Posted { card: usize, number: u64 },
     /// A message of the network of switches arrives.
     Switches,
-    /// The user logic behind statically scheduled routers has nothing left to do.
-    TransformEnds,
+    /// The user logic behind statically scheduled routers has nothing left to do in this run since the fabric was made.
+    TransformEnds { number: u64 },
     /// A reset that takes time has come a step further.
     ResetGoesOn { card: usize, epoch: u64 },
 }

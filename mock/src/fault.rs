@@ -29,7 +29,7 @@ pub enum Fault {
         when: When,
         /// For how many picoseconds.
         down_ps: u64,
-        /// How often.
+        /// How often. Ignored for [`When::Now`] and `When::After(0)`: once.
         count: u32,
     },
     /// Resets the card, as a function level reset does, without its host's knowledge.

@@ -29,8 +29,8 @@ impl Host {
         card.bus = Some(BusPorts::new(Arc::clone(self) as Arc<dyn DmaPort>, Arc::clone(self) as _));
         // Memory and bus master.
         card.config.write(4, &[6, 0]);
-        card.rings[0].configure(queue::DEPTH, 4);
-        card.rings[0].configure(queue::ENABLE, 1);
+        card.rings.configure(queue::DEPTH, 4);
+        card.rings.configure(queue::ENABLE, 1);
     }
 
     /// Statuses of the completions that were written.

@@ -15,6 +15,7 @@ use crate::card::msix::Msix;
 use crate::card::posted::Posted;
 use crate::card::readiness::Readiness;
 use crate::card::resources::Resources;
+use crate::card::rings::Rings;
 use crate::card::routed::Routed;
 use crate::card::running::Running;
 use crate::card::sequencer::Sequencer;
@@ -100,7 +101,7 @@ impl Core {
             posted: Posted::default(),
             memory: CardMemory::new(profile.memory_bytes, node, budget),
             links,
-            rings: Default::default(),
+            rings: Rings::default(),
             sequencer: Sequencer::default(),
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
             communicators: Communicators::new(world, node),
@@ -122,7 +123,7 @@ impl Core {
             is_gone: false,
             has_rung: false,
         };
-        card.reset(profile.receive_buffer_bytes, world);
+        card.reset_logic(profile.receive_buffer_bytes, world);
         card
     }
 

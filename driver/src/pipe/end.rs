@@ -277,8 +277,8 @@ fn check_place(card: &Card, pipe: Pipe) -> Result<(), Error> {
         return refuse("key of a pipe", "0".into(), "not 0".into());
     }
     if !capabilities.host_memory {
-        let expected = "a sequencer that reaches host memory".into();
-        return refuse("card for a pipe", "one whose sequencer reaches none".into(), expected);
+        let why = "its sequencer does not reach host memory, which an end of a pipe needs".into();
+        return refuse("card for a pipe", card.name().to_owned(), why);
     }
     let depth = STEPS * SLOTS + 1;
     let (windows, signals, communicators) = (capabilities.windows, capabilities.signals, capabilities.communicators);

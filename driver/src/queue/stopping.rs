@@ -12,6 +12,7 @@ use crate::ledger::state::Poison;
 use crate::ledger::state::State;
 use crate::queue::QueuePair;
 use crate::sequencer::block::STOP;
+use crate::sequencer::health::Health;
 
 impl QueuePair {
     /// Whether only a reset can start the queue again.
@@ -132,11 +133,14 @@ impl QueuePair {
         self.ledger.abort_all();
     }
 
-    /// Logs the errors that the card reports: the reset that follows clears them.
+    /// Logs the errors that the card reports: its next user clears them.
     fn log_health(&self) {
         match self.block().health() {
-            Ok(health) if health.is_good() => {}
-            Ok(health) => log::warn!("{}: at close: {health}", self.block().name()),
+            Ok(health) if !health.is_good() => log::warn!("{}: at close: {health}", self.block().name()),
+            Ok(Health { pcie: Some(pcie), .. }) if !pcie.is_empty() => {
+                log::info!("{}: at close: {pcie}", self.block().name());
+            }
+            Ok(_) => {}
             Err(error) => log::debug!("{}: at close: {error}", self.block().name()),
         }
     }

@@ -105,8 +105,11 @@ fn a_counter_takes_two_reads_whatever_it_counts() {
 fn error_reporting_is_found_wherever_the_list_has_it() {
     let pcie = |entries: &[(u16, u32)]| {
         let fake = Fake::new(4);
-        entries.iter().for_each(|(offset, word)| fake.set_config(*offset, *word));
+        let write = |entries: &[(u16, u32)]| entries.iter().for_each(|(offset, word)| fake.set_config(*offset, *word));
+        write(entries);
         let card = fake.open().unwrap();
+        // Opening the card clears the errors.
+        write(entries);
         card.sequencer_state().unwrap().health.pcie.map(|pcie| (pcie.uncorrectable, pcie.correctable))
     };
     // A serial number first; the two lowest bits of a pointer are reserved.
@@ -124,8 +127,9 @@ fn error_reporting_is_found_wherever_the_list_has_it() {
 #[test]
 fn errors_of_sequencer_and_bus_are_in_what_fails() {
     let fake = Fake::new(4);
-    fake.report(1 << 14, 1 << 6);
+    fake.report(1 << 12, 0);
     let mut card = fake.open().unwrap();
+    fake.report(1 << 14, 1 << 6);
     fake.plant(0, Reply::Halt(2));
     let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, LONG).unwrap_err();
@@ -155,8 +159,10 @@ fn a_function_without_error_reporting_has_none_to_tell() {
 fn errors_that_nobody_saw_are_logged_before_they_are_cleared_or_lost() {
     logged::begin();
     let fake = Fake::new(4);
-    fake.report(0, 1 << 12);
+    fake.report(1 << 14, 1 << 6);
     let mut card = open_as(&fake, "the card that clears");
+    assert!(logged(&["the card that clears", "clearing PCIe errors", "0x00004000", "0x00000040"]));
+    fake.report(1 << 12, 0);
     fake.halt(8);
     card.abort().unwrap();
     assert!(logged(&["the card that clears", "clearing ERROR", "RECEIVE_OVERRUN"]));

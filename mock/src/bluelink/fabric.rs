@@ -112,11 +112,6 @@ impl<P: Payload> Fabric<P> {
         self.world.now()
     }
 
-    /// Returns the number of boards.
-    pub fn boards(&self) -> usize {
-        self.boards.len()
-    }
-
     /// Returns the present cycle of a board: the number of the last edge of its clock.
     ///
     /// # Errors

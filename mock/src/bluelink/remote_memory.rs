@@ -107,7 +107,8 @@ impl RemoteMemory {
     /// Blocks until the access has ended, or `most` picoseconds have gone: then it returns `None`, and can be called again.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] if the memory has refused a burst; the rest of the access is not made.
+    /// [`MemoryError::Refused`] if the memory has refused a burst, and [`MemoryError::Answer`] if its answer is invalid; the rest of
+    /// the access is not made. [`MemoryError::Answer`] for a packet from elsewhere, too: the access goes on with the next call.
     pub fn wait(&mut self, fabric: &mut Fabric, most: Time) -> Result<Option<Vec<u8>>, MemoryError> {
         let end = fabric.now().saturating_add(most);
         while let Some(burst) = self.bursts.front() {
@@ -119,20 +120,24 @@ impl RemoteMemory {
                 self.is_sent = true;
             }
             let Some(packet) = self.port.wait(fabric, end.saturating_sub(fabric.now()))? else { return Ok(None) };
-            let expected = if burst.data.is_some() { 0 } else { burst.bytes };
-            match packet.bytes.split_first_chunk::<8>() {
-                Some(([DONE, ..], data)) if data.len() == expected => self.data.extend_from_slice(data),
-                Some(([REFUSED, ..], [])) => {
-                    let (address, bytes) = (burst.address, burst.bytes);
-                    self.bursts.clear();
-                    self.data.clear();
-                    self.is_sent = false;
-                    return Err(MemoryError::Refused { address, bytes });
-                }
-                _ => return Err(MemoryError::Answer { bytes: packet.bytes.len(), board: packet.from.board }),
+            let answer = MemoryError::Answer { bytes: packet.bytes.len(), board: packet.from.board };
+            if packet.from != self.memory {
+                return Err(answer);
             }
-            self.bursts.pop_front();
             self.is_sent = false;
+            let expected = if burst.data.is_some() { 0 } else { burst.bytes };
+            let error = match packet.bytes.split_first_chunk::<8>() {
+                Some(([DONE, ..], data)) if data.len() == expected => {
+                    self.data.extend_from_slice(data);
+                    self.bursts.pop_front();
+                    continue;
+                }
+                Some(([REFUSED, ..], [])) => MemoryError::Refused { address: burst.address, bytes: burst.bytes },
+                _ => answer,
+            };
+            self.bursts.clear();
+            self.data.clear();
+            return Err(error);
         }
         Ok(Some(std::mem::take(&mut self.data)))
     }

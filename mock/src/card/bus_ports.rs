@@ -30,7 +30,13 @@ impl BusPorts {
 
     /// Raises all vectors that are pending and not masked, and updates the INTx line.
     pub(crate) fn deliver(bus: Option<&mut Self>, config: &mut ConfigSpace, msix: &mut Msix) {
-        let asserted = config.asserts_intx(msix.pending() != 0);
+        let is_pending = msix.pending() != 0;
+        BusPorts::deliver_with_level(bus, config, msix, is_pending);
+    }
+
+    /// As [`deliver`](BusPorts::deliver), of a card whose INTx line has the level `level` and not that of its pending vectors.
+    pub(crate) fn deliver_with_level(bus: Option<&mut Self>, config: &mut ConfigSpace, msix: &mut Msix, level: bool) {
+        let asserted = config.asserts_intx(level);
         let Some(bus) = bus else { return };
         if bus.line != asserted {
             bus.line = asserted;

@@ -1,5 +1,6 @@
 //! PCI configuration space of a card: header, PCI Express and MSI-X capability, with the write masks of each byte.
 
+use fpga_hal::Endpoint;
 use fpga_regs::pci::{Function, Msix};
 
 const COMMAND: usize = 0x04;
@@ -45,6 +46,32 @@ pub(crate) enum Uncorrectable {
     CompletionTimeout = 14,
 }
 
+/// What the command register of a function says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Command(u8);
+
+impl Command {
+    /// Reads the command register of a function. One that does not answer decodes nothing, and is no bus master.
+    pub(crate) fn of(function: &dyn Endpoint) -> Self {
+        let mut bytes = [0xff; 2];
+        function.config_read(COMMAND as u16, &mut bytes);
+        Command(if bytes == [0xff; 2] { 0 } else { bytes[0] })
+    }
+
+    /// Sets memory space and bus master of a function, and nothing else.
+    pub(crate) fn set_on(function: &dyn Endpoint) {
+        function.config_write(COMMAND as u16, &[COMMAND_MEMORY | COMMAND_MASTER, 0]);
+    }
+
+    pub(crate) fn decodes_memory(self) -> bool {
+        self.0 & COMMAND_MEMORY != 0
+    }
+
+    pub(crate) fn is_bus_master(self) -> bool {
+        self.0 & COMMAND_MASTER != 0
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ConfigSpace {
     bytes: Box<[u8; 4096]>,
@@ -75,6 +102,15 @@ impl ConfigSpace {
         space.msix(&function.msix);
         space.put(AER, &0x0002_0001_u32.to_le_bytes());
         space
+    }
+
+    /// Resets the function. The status bits of errors are sticky (PCI Express Base 5.0, section 7.4): no reset clears them.
+    pub(crate) fn reset(&mut self, function: &Function) {
+        let mut space = ConfigSpace::new(function);
+        for register in [AER_UNCORRECTABLE, AER_CORRECTABLE] {
+            space.put(register, &self.bytes[register..][..4]);
+        }
+        *self = space;
     }
 
     /// A 64-bit memory BAR: its type in the low bits, its address bits writable above its size.
@@ -166,11 +202,11 @@ impl ConfigSpace {
     }
 
     pub(crate) fn decodes_memory(&self) -> bool {
-        self.bytes[COMMAND] & COMMAND_MEMORY != 0
+        Command(self.bytes[COMMAND]).decodes_memory()
     }
 
     pub(crate) fn is_bus_master(&self) -> bool {
-        self.bytes[COMMAND] & COMMAND_MASTER != 0
+        Command(self.bytes[COMMAND]).is_bus_master()
     }
 
     /// Returns whether the INTx line is asserted, given pending vectors, and updates the status register.
@@ -230,6 +266,15 @@ mod tests {
         assert_eq!((u32_at(&space, 0x100), u32_at(&space, 0x104)), (0x0002_0001, 0x5000));
         space.write(0x104, &[0, 0x10, 0xff, 0]);
         assert_eq!(u32_at(&space, 0x104), 0x4000);
+    }
+
+    #[test]
+    fn a_reset_clears_no_error() {
+        let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
+        space.report_all(1 << 14, 1 << 6);
+        space.write(4, &[6]);
+        space.reset(&fpga_regs::pci::CARD);
+        assert_eq!([0x104, 0x110, 4].map(|offset| u32_at(&space, offset) & 0xffff), [1 << 14, 1 << 6, 0]);
     }
 
     #[test]

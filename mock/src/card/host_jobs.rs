@@ -12,16 +12,14 @@ use crate::proto::refusal::Refusal;
 pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
 /// Most instructions that are fetched at once.
 pub(crate) const FETCH_WORDS: u32 = 64;
-/// Most bytes of a table of node numbers or of a resident program.
-pub(crate) const TABLE_BYTES: usize = 64 << 10;
 
 /// A job on host memory.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Fetch the next instructions of a queue.
-    Fetch { queue: usize },
-    /// Write a completion to a queue's ring.
-    Complete { queue: usize, completion: Completion, interrupt: bool },
+    /// Fetch the next instructions.
+    Fetch,
+    /// Write a completion to its ring.
+    Complete { completion: Completion, interrupt: bool },
     /// Copy host memory to card memory.
     In { iova: u64, address: u64, bytes: u64 },
     /// Copy card memory to host memory.
@@ -94,7 +92,7 @@ impl Active {
     pub(crate) fn bytes(&self) -> u64 {
         match self.job {
             Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,
-            Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
+            Job::Fetch | Job::Complete { .. } | Job::Table { .. } => 0,
         }
     }
 

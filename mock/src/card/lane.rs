@@ -12,7 +12,7 @@ pub(crate) struct Lane {
     pub(crate) claim: Claim,
     /// Earliest issue of an instruction that waits for the last one of this lane.
     pub(crate) free_at: Time,
-    /// Incremented by all that voids earlier events of the lane: the end of an instruction, a reset, a stop.
+    /// Incremented by all that voids earlier events of the lane: the end of an instruction, a reset, a freeze.
     pub(crate) epoch: u64,
 }
 

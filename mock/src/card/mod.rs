@@ -75,7 +75,7 @@ pub(crate) struct Card {
     pub(crate) posted: Posted,
     pub(crate) memory: CardMemory,
     pub(crate) links: Vec<Link>,
-    pub(crate) rings: [Rings; QUEUES as usize],
+    pub(crate) rings: Rings,
     pub(crate) sequencer: Sequencer,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) communicators: Communicators,
@@ -94,7 +94,7 @@ pub(crate) struct Card {
     /// High halves of the counters as of the last read of their low halves.
     pub(crate) latched_cycles: u32,
     pub(crate) latched_retired: u32,
-    /// Incremented by all that voids earlier events of the card: a reset, a stop. See also [`Lane::epoch`].
+    /// Incremented by all that voids earlier events of the card: a reset, a freeze. See also [`Lane::epoch`].
     pub(crate) epoch: u64,
     pub(crate) readiness: Readiness,
     /// The card's clock has stopped (a planted fault).
@@ -106,17 +106,22 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Clears all state that a reset clears. Ports, links and planted absence stay. Returns what was in the card's memory,
-    /// to be freed.
-    pub(crate) fn reset(&mut self, eager_limit: u64, world: &Members) -> Discarded {
-        self.config = ConfigSpace::new(self.function);
+    /// Clears what a reset of the function clears besides the logic ([`reset_logic`](Card::reset_logic)): configuration space,
+    /// interrupts, and memory. Ports, links and planted absence stay. Returns what was in the card's memory, to be freed.
+    pub(crate) fn reset_function(&mut self) -> Discarded {
+        self.config.reset(self.function);
         self.msix = Msix::new(self.function.msix);
         self.posted.clear();
-        let contents = self.memory.clear();
+        self.deliver_interrupts();
+        self.memory.clear()
+    }
+
+    /// Clears all state of the sequencer and what is around it, as when the logic is configured anew.
+    pub(crate) fn reset_logic(&mut self, eager_limit: u64, world: &Members) {
         for link in &mut self.links {
             (link.send, link.receive) = (None, None);
         }
-        self.rings = Default::default();
+        self.rings = Rings::default();
         self.sequencer = Sequencer::default();
         self.lanes.iter_mut().for_each(Lane::reset);
         self.communicators = Communicators::new(world, self.node);
@@ -130,10 +135,7 @@ impl Card {
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;
-        self.readiness = Readiness::Ready;
         self.is_frozen = false;
-        self.deliver_interrupts();
-        contents
     }
 
     /// Returns whether the function answers.
@@ -185,9 +187,9 @@ impl Card {
         BusPorts::deliver(self.bus.as_mut(), &mut self.config, &mut self.msix);
     }
 
-    /// Raises queue `queue`'s vector.
-    pub(crate) fn interrupt(&mut self, queue: usize) {
-        self.msix.raise(self.rings[queue].vector);
+    /// Raises the queue's vector.
+    pub(crate) fn interrupt(&mut self) {
+        self.msix.raise(self.rings.vector);
         self.deliver_interrupts();
     }
 }

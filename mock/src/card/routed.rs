@@ -19,8 +19,17 @@ pub(crate) struct Routed {
     pub(crate) runs: u64,
     /// A bit error to come, in the next run.
     pub(crate) garbled: Option<Garbled>,
-    /// What the cards did in the run that ends next, and its number.
-    pub(crate) ending: Option<(u32, Vec<OnCard>)>,
+    pub(crate) ending: Option<Ending>,
+}
+
+/// The run that ends next.
+pub(crate) struct Ending {
+    /// Its number since the fabric was made, from 1, and the number that the host gave it.
+    pub(crate) number: u64,
+    pub(crate) run: u32,
+    /// What the cards do if none is frozen, reset or gone before the end, that is, if they are in these epochs then.
+    pub(crate) done: Vec<OnCard>,
+    pub(crate) epochs: Vec<u64>,
 }
 
 impl Routed {

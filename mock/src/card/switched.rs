@@ -24,7 +24,10 @@ impl Switches {
     /// Returns the network of `profile` with the tables of all cards; `None` if its switches do not compute.
     pub(crate) fn of(profile: &Profile, cards: &[Card]) -> Option<Self> {
         let Topology::Switched(shape) = profile.topology else { return None };
-        let network = Network::new(profile.switch.as_ref()?, shape).ok()?;
+        let network = match Network::new(profile.switch.as_ref()?, shape) {
+            Ok(network) => network,
+            Err(error) => unreachable!("a profile that passed its check: {error}"),
+        };
         let mut switches = Switches { network, due: None, waiting: Vec::new(), held: Vec::new(), released: Vec::new() };
         cards.iter().for_each(|card| switches.join(card));
         Some(switches)

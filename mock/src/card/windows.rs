@@ -12,7 +12,7 @@ use crate::proto::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct Windows {
     pub(crate) slots: Box<[Option<Open>]>,
-    /// Windows opened since the fabric was built.
+    /// Number of the last `open` since the fabric was built.
     pub(crate) opened: u64,
 }
 

@@ -161,8 +161,13 @@ impl Core {
     /// Ends a request that was pending.
     pub(super) fn dma_completed(&mut self, node: usize, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         let is_its = |end: &End| end.outstanding.is_some_and(|outstanding| outstanding.0 == tag);
-        let Some(end) = self.cards[node].ends.iter().position(is_its) else { return };
-        if let Some((_, request)) = self.cards[node].ends[end].outstanding {
+        let card = &mut self.cards[node];
+        let Some(end) = card.ends.iter().position(is_its) else { return };
+        if card.is_gone || card.is_frozen {
+            card.ends[end].outstanding = None;
+            return;
+        }
+        if let Some((_, request)) = card.ends[end].outstanding {
             self.completed(node, end, request, result);
         }
         self.run();
@@ -229,10 +234,51 @@ impl Core {
         }
         let card = &mut self.cards[node];
         card.ends = Default::default();
-        card.config = ConfigSpace::new(&pci::CHANNELS_CARD);
+        card.config.reset(&pci::CHANNELS_CARD);
         card.msix = Msix::new(pci::CHANNELS_CARD.msix);
         card.is_frozen = false;
         card.deliver_interrupts();
         self.run();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fpga_hal::endpoint::DmaPort;
+    use fpga_regs::channel::end;
+
+    use super::*;
+    use crate::proto::circus::{Design, Profile};
+    use crate::testing::Host;
+
+    /// Completes the write of a slot's bytes on a card that is as `stop` makes it. Returns how often the card then writes
+    /// host memory.
+    fn writes_after(stop: impl FnOnce(&mut Card)) -> usize {
+        let torus = Torus::new(2, 1).unwrap();
+        let network = Network::for_hosts(&Profile::complete(), Design::new(torus), ENDS).unwrap();
+        let (mut core, host) = (Core::new(network, torus), Arc::new(Host::default()));
+        let card = &mut core.cards[0];
+        card.bus = Some(BusPorts::new(Arc::clone(&host) as Arc<dyn DmaPort>, Arc::clone(&host) as _));
+        card.config.write(4, &[6, 0]);
+        for (register, value) in
+            [(end::DIRECTION, end::READS), (end::WORD_BYTES, 8), (end::SLOT_BYTES, 64), (end::SLOTS, 2)]
+        {
+            card.ends[0].keep(register, value);
+        }
+        card.ends[0].enable();
+        card.ends[0].outstanding = Some((DmaTag(7), Request::Fill));
+        stop(card);
+        core.dma_completed(0, DmaTag(7), Ok(&[]));
+        assert_eq!(core.cards[0].ends[0].outstanding, None);
+        host.writes.lock().unwrap().len()
+    }
+
+    #[test]
+    fn a_card_that_is_frozen_or_gone_fills_no_slot() {
+        assert_eq!(writes_after(|_| {}), 1);
+        assert_eq!(writes_after(|card| card.is_frozen = true), 0);
+        assert_eq!(writes_after(|card| card.is_gone = true), 0);
     }
 }

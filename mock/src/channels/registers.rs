@@ -5,6 +5,7 @@ use fpga_regs::channel as block;
 use fpga_regs::feature_list::{self, CARD_GUID, CHANNEL_GUID, Header};
 use fpga_regs::pci;
 
+use crate::card::feature_list::{FEATURE_BYTES, feature_bytes};
 use crate::channels::core::{Core, ENDS};
 use crate::channels::end::{SLOT_BYTES_MAX, SLOTS_MAX};
 use crate::profile::circus::PACKET_BYTES;
@@ -12,8 +13,6 @@ use crate::proto::circus::Torus;
 
 /// Where the block is in the register BAR.
 pub(super) const OFFSET: u64 = 0x4000;
-/// Bytes of a feature header with its GUID.
-const FEATURE_BYTES: u64 = 24;
 /// Bytes of a packet's header.
 const HEADER_BYTES: u32 = 4;
 /// Widest word.
@@ -31,12 +30,11 @@ pub(super) fn feature_byte(offset: u64) -> Option<u8> {
     };
     let channels = Header { id: 2, revision: 0, next: 0, end_of_list: true, version: 0, kind: feature_list::TYPE_BBB };
     let (header, guid, at) = match offset.checked_sub(OFFSET) {
-        None if offset < FEATURE_BYTES => (card, CARD_GUID, offset),
-        Some(at) if at < FEATURE_BYTES => (channels, CHANNEL_GUID, at),
+        None if offset < FEATURE_BYTES as u64 => (card, CARD_GUID, offset),
+        Some(at) if at < FEATURE_BYTES as u64 => (channels, CHANNEL_GUID, at),
         _ => return None,
     };
-    let at = at as usize;
-    Some(if at < 8 { header.encode().to_le_bytes()[at] } else { guid.to_le_bytes()[at - 8] })
+    Some(feature_bytes(header, guid)[at as usize])
 }
 
 /// Returns the offset in the block, if the access is inside.

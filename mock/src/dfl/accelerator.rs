@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
-use fpga_regs::sequencer;
+use fpga_regs::feature_list::CARD_GUID;
 
 use crate::card::feature_list::read_only_header;
 use crate::dfl::slot::Slot;
-use crate::model::registers::SEQUENCER_OFFSET;
+use crate::fabric::Fabric;
 use crate::msgdma::CardWithEngine;
 
 /// BAR of the accelerator's registers.
@@ -16,23 +16,23 @@ const REGISTERS_BAR: usize = 0;
 
 /// A card with a command sequencer as one of the accelerators that the region can hold.
 pub(super) struct Accelerator {
+    fabric: Fabric,
+    node: u32,
     card: Arc<dyn Endpoint>,
-    /// GUID of the image that configures this card.
-    guid: u128,
     slot: Arc<Slot>,
     /// The engine beside the sequencer, which is in `card`.
     engine: Option<Arc<CardWithEngine>>,
 }
 
 impl Accelerator {
-    pub(super) fn new(card: Arc<dyn Endpoint>, guid: u128, slot: Arc<Slot>) -> Self {
-        Accelerator { card, guid, slot, engine: None }
-    }
-
-    /// As [`new`](Accelerator::new), of a card with an engine.
-    pub(super) fn with_engine(card: &Arc<CardWithEngine>, guid: u128, slot: Arc<Slot>) -> Self {
-        let endpoint = Arc::<CardWithEngine>::clone(card);
-        Accelerator { engine: Some(Arc::clone(card)), ..Accelerator::new(endpoint, guid, slot) }
+    /// The card at `node` of a fabric. `has_engine`: beside its sequencer is an engine.
+    pub(super) fn new(fabric: &Fabric, node: u32, has_engine: bool, slot: Arc<Slot>) -> Self {
+        let engine = has_engine.then(|| Arc::new(CardWithEngine::new(fabric, node)));
+        let card: Arc<dyn Endpoint> = match &engine {
+            Some(engine) => Arc::<CardWithEngine>::clone(engine),
+            None => fabric.endpoint(node),
+        };
+        Accelerator { fabric: fabric.clone(), node, card, slot, engine }
     }
 
     /// Returns the engine beside the sequencer.
@@ -45,14 +45,7 @@ impl Accelerator {
         if let Some(engine) = &self.engine {
             engine.reset_logic();
         }
-        let Some(bar) = BarIndex::new(REGISTERS_BAR as u8) else { return };
-        let write = |register: u32, value: u32| {
-            self.card.bar_write(bar, SEQUENCER_OFFSET + u64::from(register), &value.to_le_bytes());
-        };
-        write(sequencer::ABORT, sequencer::ABORT_VALUE);
-        for queue in 0..sequencer::queue::MAX {
-            write(sequencer::queue::base(queue) + sequencer::queue::ENABLE, 0);
-        }
+        self.fabric.reset_logic(self.node);
     }
 }
 
@@ -78,14 +71,14 @@ impl Endpoint for Accelerator {
             return self.card.bar_read(bar, offset, data);
         }
         match self.slot.answering() {
-            Some(guid) if guid == self.guid => self.card.bar_read(bar, offset, data),
+            Some(CARD_GUID) => self.card.bar_read(bar, offset, data),
             Some(other) => read_only_header(other, offset, data),
             None => data.fill(0xff),
         }
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        if bar.index() != REGISTERS_BAR || self.slot.answering() == Some(self.guid) {
+        if bar.index() != REGISTERS_BAR || self.slot.answering() == Some(CARD_GUID) {
             self.card.bar_write(bar, offset, data);
         }
     }
@@ -96,5 +89,96 @@ impl Endpoint for Accelerator {
 
     fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
         self.card.dma_complete(tag, result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_regs::dfl::reconfiguration::{COMPLETE, CONTROL, DATA, START, STATUS};
+    use fpga_regs::sequencer::{self, queue};
+
+    use super::*;
+    use crate::dfl::{D5005, image};
+    use crate::model::registers::SEQUENCER_OFFSET;
+    use crate::{Profile, Shell};
+
+    /// Command register: memory space and bus master.
+    const ON: [u8; 2] = [6, 0];
+    /// Bus master only.
+    const MASTER: [u8; 2] = [4, 0];
+    const COMMAND: u16 = 4;
+    /// Place of the reconfiguration engine.
+    const ENGINE: u64 = 0x9_0000;
+
+    fn bar() -> BarIndex {
+        BarIndex::new(0).unwrap()
+    }
+
+    fn at(register: u32) -> u64 {
+        SEQUENCER_OFFSET + u64::from(register)
+    }
+
+    fn queue(register: u32) -> u32 {
+        queue::base(0) + register
+    }
+
+    fn read(card: &dyn Endpoint, register: u32) -> u32 {
+        let mut word = [0; 4];
+        card.bar_read(bar(), at(register), &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    fn write(card: &dyn Endpoint, register: u32, value: u32) {
+        card.bar_write(bar(), at(register), &value.to_le_bytes());
+    }
+
+    /// Loads the image of the card.
+    fn load(control: &dyn Endpoint) {
+        let write = |register: u32, value: u64| {
+            control.bar_write(bar(), ENGINE + u64::from(register), &value.to_le_bytes());
+        };
+        let read = |register: u32| {
+            let mut word = [0; 8];
+            control.bar_read(bar(), ENGINE + u64::from(register), &mut word);
+            u64::from_le_bytes(word)
+        };
+        write(CONTROL, START);
+        for word in image(CARD_GUID, 64).as_chunks().0 {
+            write(DATA, u32::from_le_bytes(*word).into());
+        }
+        write(CONTROL, START | COMPLETE);
+        for _ in 0..10 {
+            read(CONTROL);
+        }
+        assert_eq!((read(CONTROL) & START, read(STATUS) >> 16 & 1), (0, 0));
+    }
+
+    #[test]
+    fn a_load_clears_the_logic_even_while_the_function_decodes_no_memory() {
+        let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) }).unwrap();
+        let card = D5005::new(&fabric, 0);
+        card.release();
+        let (control, accelerator) = (card.control(), card.accelerator());
+        control.config_write(COMMAND, &ON);
+        let state = || {
+            [sequencer::SCRATCH, queue(queue::DEPTH), queue(queue::ENABLE)]
+                .map(|register| read(&*accelerator, register))
+        };
+        for command in [ON, MASTER] {
+            accelerator.config_write(COMMAND, &ON);
+            let eager_limit = read(&*accelerator, sequencer::EAGER_LIMIT);
+            write(&*accelerator, sequencer::SCRATCH, 77);
+            write(&*accelerator, sequencer::EAGER_LIMIT, eager_limit / 2);
+            write(&*accelerator, queue(queue::DEPTH), 16);
+            write(&*accelerator, queue(queue::ENABLE), 1);
+            fabric.write_memory(0, 4096, b"kept").unwrap();
+            assert_eq!(state(), [77, 16, 1]);
+            accelerator.config_write(COMMAND, &command);
+            load(&*control);
+            accelerator.config_write(COMMAND, &ON);
+            assert_eq!(state(), [0; 3], "{command:?}");
+            assert_eq!(read(&*accelerator, sequencer::EAGER_LIMIT), eager_limit);
+            assert_eq!(fabric.read_memory(0, 4096, 4).unwrap(), b"kept");
+        }
     }
 }

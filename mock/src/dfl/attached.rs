@@ -32,10 +32,13 @@ impl Attached {
     /// Configuration space is as after power-up.
     pub(super) fn lose_configuration(&mut self) {
         self.config = ConfigSpace::new(self.function);
+        self.deliver();
     }
 
     fn reset(&mut self) {
-        (self.config, self.msix) = (ConfigSpace::new(self.function), Msix::new(self.function.msix));
+        self.config.reset(self.function);
+        self.msix = Msix::new(self.function.msix);
+        self.deliver();
     }
 
     /// Sends an interrupt.

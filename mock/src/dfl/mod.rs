@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use fpga_hal::Endpoint;
 use fpga_regs::dfl;
-use fpga_regs::feature_list::CARD_GUID;
 
 pub use crate::card::image::image;
 pub use crate::dfl::board::BoardFault;
+pub use crate::dfl::static_region::INTERFACE;
 
 use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::FunctionEndpoint;
@@ -33,9 +33,6 @@ use crate::dfl::slot::Slot;
 use crate::dfl::static_region::StaticRegion;
 use crate::fabric::Fabric;
 use crate::msgdma::{self, CardWithEngine};
-
-/// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
-pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
 
 /// A D5005: the functions of one card. Clones are handles to the same card.
 ///
@@ -72,18 +69,11 @@ impl D5005 {
     /// # Panics
     /// If the fabric has no such card.
     pub fn new(fabric: &Fabric, node: u32) -> Self {
-        let slot = Arc::new(Slot::new(CARD_GUID));
+        let slot = Arc::new(Slot::new());
         let is_pac = *fabric.profile().shell.function() == dfl::pac::FUNCTION;
-        let accelerator = if is_pac {
-            let card = Arc::new(CardWithEngine::new(fabric, node));
-            Accelerator::with_engine(&card, CARD_GUID, Arc::clone(&slot))
-        } else {
-            Accelerator::new(fabric.endpoint(node), CARD_GUID, Arc::clone(&slot))
-        };
-        let accelerator = Arc::new(accelerator);
-        let region = |features, exerciser| {
-            StaticRegion::new(features, INTERFACE, Arc::clone(&slot), Arc::clone(&accelerator), exerciser)
-        };
+        let accelerator = Arc::new(Accelerator::new(fabric, node, is_pac, Arc::clone(&slot)));
+        let region =
+            |features, exerciser| StaticRegion::new(features, Arc::clone(&slot), Arc::clone(&accelerator), exerciser);
         if is_pac {
             let region = region(&dfl::pac::FEATURES, None);
             return D5005(Functions::Pac(Arc::new(Pac::new(fabric, node, accelerator, region))));

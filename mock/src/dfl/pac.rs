@@ -7,15 +7,12 @@ use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::dfl::pac::{ACCELERATOR, FUNCTION, PORT_BAR};
 
+use crate::card::config_space::Command;
 use crate::dfl::accelerator::Accelerator;
 use crate::dfl::attached::aligned;
 use crate::dfl::static_region::{ERROR_VECTOR, StaticRegion};
 use crate::fabric::Fabric;
 use crate::msgdma::CardWithEngine;
-
-/// Command register in configuration space, and its bit that has the function decode BARs.
-const COMMAND: usize = 4;
-const COMMAND_MEMORY: u8 = 1 << 1;
 
 /// A card in one function.
 pub(super) struct Pac {
@@ -65,9 +62,7 @@ impl Pac {
 
     /// Returns whether the function is there and decodes its BARs.
     fn decodes(&self) -> bool {
-        let mut header = [0; 8];
-        self.accelerator.config_read(0, &mut header);
-        header[..2] != [0xff; 2] && header[COMMAND] & COMMAND_MEMORY != 0
+        Command::of(&*self.accelerator).decodes_memory()
     }
 }
 

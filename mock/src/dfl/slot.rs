@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fpga_regs::feature_list::CARD_GUID;
+
 /// The region behind the port.
 #[derive(Debug)]
 pub(super) struct Slot(Mutex<Region>);
@@ -20,8 +22,9 @@ pub(super) struct Region {
 }
 
 impl Slot {
-    pub(super) fn new(accelerator: u128) -> Self {
-        let accelerator = Some(accelerator);
+    /// The region after power-up: it holds the card with a command sequencer.
+    pub(super) fn new() -> Self {
+        let accelerator = Some(CARD_GUID);
         Slot(Mutex::new(Region { accelerator, is_in_reset: true, is_frozen: false, is_unanswered: false }))
     }
 

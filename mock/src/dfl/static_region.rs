@@ -14,6 +14,8 @@ use crate::dfl::exerciser::Exerciser;
 use crate::dfl::reconfiguration::{Event, Planted, Reconfiguration};
 use crate::dfl::slot::Slot;
 
+/// Id of the interface that images for these cards are made for, `a1c4ad5c-2b37-4d2e-9f0e-64a6b6c51f70`.
+pub const INTERFACE: u128 = 0xa1c4ad5c_2b37_4d2e_9f0e_64a6b6c51f70;
 /// Time that a read takes: there and back over PCIe.
 const READ_NS: u64 = 1_000;
 /// Time that a posted write takes.
@@ -72,7 +74,6 @@ pub(super) struct StaticRegion {
     engine: Reconfiguration,
     /// The board's controller.
     pub(super) board: Board,
-    interface: u128,
     slot: Arc<Slot>,
     accelerator: Arc<Accelerator>,
     exerciser: Option<Arc<FunctionEndpoint<Exerciser>>>,
@@ -96,7 +97,6 @@ fn is_at(offset: u32, place: Option<u32>, register: u32) -> bool {
 impl StaticRegion {
     pub(super) fn new(
         features: &[Feature],
-        interface: u128,
         slot: Arc<Slot>,
         accelerator: Arc<Accelerator>,
         exerciser: Option<Arc<FunctionEndpoint<Exerciser>>>,
@@ -114,7 +114,6 @@ impl StaticRegion {
             places: Places::of(features),
             engine: Reconfiguration::new(),
             board: Board::new(),
-            interface,
             slot,
             accelerator,
             exerciser,
@@ -280,8 +279,8 @@ impl StaticRegion {
             _ if is_at(offset, engine, reconfiguration::CONTROL) => self.engine.control(self.now_ns),
             _ if is_at(offset, engine, reconfiguration::STATUS) => self.engine.status(),
             _ if is_at(offset, engine, reconfiguration::ERROR) => self.engine.errors(),
-            _ if is_at(offset, engine, reconfiguration::INTERFACE_LO) => self.interface as u64,
-            _ if is_at(offset, engine, reconfiguration::INTERFACE_HI) => (self.interface >> 64) as u64,
+            _ if is_at(offset, engine, reconfiguration::INTERFACE_LO) => INTERFACE as u64,
+            _ if is_at(offset, engine, reconfiguration::INTERFACE_HI) => (INTERFACE >> 64) as u64,
             _ if is_at(offset, board, fme::board::READ_DATA) => self.board.read_data.into(),
             _ if is_at(offset, port, port::CONTROL) => self.port_control(offset),
             _ if is_at(offset, port, port::STATUS) => u64::from(self.slot.lock().is_frozen),

@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 
 use crate::engine::Time;
 
+/// Binary places of a rate in megabits per second: streams that share a resource have no whole megabits.
+const FINE: u32 = 20;
 /// Level of a resource that limits no stream.
 const UNLIMITED: u64 = u64::MAX;
 
@@ -29,11 +31,11 @@ pub(crate) struct StreamId {
 
 #[derive(Debug)]
 struct Resource {
-    /// Megabits per second. Zero where the link is down: streams stand still.
+    /// 2^-[`FINE`] megabits per second, as all rates and levels here. Zero where the link is down: streams stand still.
     rate: u64,
     /// Slots of the passing streams, and how many times each passes.
     streams: Vec<(u32, u32)>,
-    /// Megabits per second of the streams that it limits, or [`UNLIMITED`].
+    /// Rate of the streams that it limits, or [`UNLIMITED`].
     level: u64,
     /// Whether it is in [`Rates::dirty`]: its level may be out of date.
     dirty: bool,
@@ -72,7 +74,7 @@ struct Stream<T> {
     /// Each once.
     passes: Vec<ResourceId>,
     slowest: Slowest,
-    /// Megabit-picoseconds per microsecond, that is bits x 10^6, still to go as of `since`.
+    /// Bits x 10^6 x 2^[`FINE`] still to go as of `since`: a rate times picoseconds.
     work: u128,
     rate: u64,
     since: Time,
@@ -111,19 +113,20 @@ impl<T> Rates<T> {
         }
     }
 
-    pub(crate) fn add_resource(&mut self, rate: u64) -> ResourceId {
-        self.resources.push(Resource { rate, streams: Vec::new(), level: UNLIMITED, dirty: false });
+    /// Adds a resource of `mbps` megabits per second.
+    pub(crate) fn add_resource(&mut self, mbps: u64) -> ResourceId {
+        self.resources.push(Resource { rate: fine(mbps), streams: Vec::new(), level: UNLIMITED, dirty: false });
         ResourceId((self.resources.len() - 1) as u32)
     }
 
-    /// Sets the rate of `resource` from `now` on.
-    pub(crate) fn set_rate(&mut self, resource: ResourceId, rate: u64) {
-        self.resources[resource.0 as usize].rate = rate;
+    /// Sets the rate of `resource` from now on, in megabits per second.
+    pub(crate) fn set_rate(&mut self, resource: ResourceId, mbps: u64) {
+        self.resources[resource.0 as usize].rate = fine(mbps);
         self.touch(resource);
     }
 
     /// Starts a stream of `bytes` at `now`.
-    pub(crate) fn start(&mut self, now: Time, bytes: u64, mut passes: Vec<ResourceId>, purpose: T) -> StreamId {
+    pub(crate) fn start(&mut self, now: Time, bytes: u64, mut passes: Vec<ResourceId>, purpose: T) {
         let slot = self.free.pop().unwrap_or_else(|| {
             let (passes, slowest, purpose) = (Vec::new(), Slowest::NONE, None);
             self.streams.push(Stream {
@@ -150,15 +153,13 @@ impl<T> Rates<T> {
             }
         });
         let stream = &mut self.streams[slot as usize];
-        stream.work = u128::from(bytes) * 8_000_000;
+        stream.work = (u128::from(bytes) * 8_000_000) << FINE;
         stream.rate = 0;
         stream.since = now;
         stream.passes = passes;
         stream.purpose = Some(purpose);
-        let generation = stream.generation;
         self.streams[slot as usize].slowest = self.slowest(slot);
         self.changed.push(slot);
-        StreamId { slot, generation }
     }
 
     /// Ends the stream `id`, and returns its purpose; `None` if its rate changed or it was stopped since.
@@ -315,6 +316,11 @@ impl<T> Rates<T> {
     }
 }
 
+/// Returns a rate in megabits per second as rates are kept.
+fn fine(mbps: u64) -> u64 {
+    mbps.saturating_mul(1 << FINE)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -391,7 +397,20 @@ mod tests {
         rates.start(0, 1000, vec![channel], 1);
         rates.start(0, 1000, vec![channel], 2);
         rates.settle(0, &mut ends);
-        assert_eq!(rates.streams.iter().map(|stream| stream.rate).collect::<Vec<_>>(), [10_000, 20_600, 20_600]);
+        assert_eq!(
+            rates.streams.iter().map(|stream| stream.rate).collect::<Vec<_>>(),
+            [10_000, 20_600, 20_600].map(fine)
+        );
+    }
+
+    #[test]
+    fn streams_share_less_than_a_megabit_each() {
+        let mut rates = Rates::new();
+        let channel = rates.add_resource(1);
+        // Three streams of 125 bytes are 3000 bits: 3 ms at 1 Mb/s, whatever the share of each.
+        let mut starts: Vec<_> = (0..3).map(|_| (0, 125, vec![channel])).collect();
+        let ends = run(&mut rates, &mut starts);
+        assert!(ends.iter().all(|end| end.abs_diff(3_000_000_000) < 10_000), "{ends:?} ps");
     }
 
     #[test]

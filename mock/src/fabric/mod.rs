@@ -107,6 +107,17 @@ impl Fabric {
         });
     }
 
+    /// Resets the logic of the card at `node`, but not its function: its region is configured anew, or its port reset.
+    pub(crate) fn reset_logic(&self, node: u32) {
+        self.shared.try_access(|core| {
+            let index = node as usize;
+            if !core.cards[index].is_gone {
+                core.push_posted(index);
+                core.reset_logic(index);
+            }
+        });
+    }
+
     /// Returns whether the card at `node` was removed.
     pub(crate) fn is_gone(&self, node: u32) -> bool {
         self.shared.access(|core| core.cards[node as usize].is_gone)

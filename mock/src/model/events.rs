@@ -81,7 +81,7 @@ impl Core {
                 self.on(at.card).buffered_counted(at, port);
             }
             Event::Switches => self.run_switches(),
-            Event::TransformEnds => self.transform_ended(),
+            Event::TransformEnds { number } => self.transform_ended(number),
             Event::ReplyBegins(id) => self.on(id.at.card).reply_begins(id),
             Event::Strike(fault) => {
                 self.env.strikes -= 1;

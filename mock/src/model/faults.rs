@@ -115,17 +115,19 @@ impl Core {
         }
     }
 
-    /// Brings a link up again, unless it is cut, and all ways over it that have no other link down. They are trained: what their ends
-    /// have received and not used is of exchanges that have failed.
+    /// Ends one outage of a link. After the last one, unless the link is cut, brings it up again, and all ways over it that have
+    /// no other link down. They are trained: what their ends have received and not used is of exchanges that have failed.
     pub(crate) fn link_up(&mut self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
             let Some((card, port, wire)) = self.wire(from, to) else { continue };
             let link = &self.cards[card].links[port];
-            if link.is_cut || !self.down.contains(&wire) {
+            let (is_cut, mbps) = (link.is_cut, link.mbps);
+            let Some(place) = self.down.iter().position(|down| *down == wire).filter(|_| !is_cut) else { continue };
+            self.down.swap_remove(place);
+            if self.down.contains(&wire) {
                 continue;
             }
-            self.env.rates.set_rate(wire, link.mbps);
-            self.down.retain(|down| *down != wire);
+            self.env.rates.set_rate(wire, mbps);
             for (card, port) in self.ways_over(wire) {
                 let back = self.env.back(card, port).filter(|_| self.env.profile.topology.has_routers());
                 let is_down = |(card, port): (usize, usize)| {
@@ -169,6 +171,19 @@ mod tests {
 
     use super::*;
     use crate::profile::Profile;
+
+    #[test]
+    fn a_link_is_down_until_its_last_outage_ends() {
+        let mut core = Core::new(Profile::optweb(2));
+        let mut up_after = |outage: &dyn Fn(&mut Core)| {
+            outage(&mut core);
+            [0, 1].map(|card| core.cards[card].links[0].is_up)
+        };
+        assert_eq!(up_after(&|core| core.link_down(0, 1, false)), [false; 2]);
+        assert_eq!(up_after(&|core| core.link_down(0, 1, false)), [false; 2]);
+        assert_eq!(up_after(&|core| core.link_up(0, 1)), [false; 2]);
+        assert_eq!(up_after(&|core| core.link_up(0, 1)), [true; 2]);
+    }
 
     /// A way is trained and lost at both ends: what is on it is known to be from before by what its sender knows.
     fn assert_both_ends_know_the_session(core: &Core) -> Result<(), TestCaseError> {

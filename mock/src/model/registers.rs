@@ -10,6 +10,7 @@ use fpga_regs::{Access, lookup};
 
 use crate::card::communicators::COMMUNICATORS;
 use crate::card::decode::runs;
+use crate::card::feature_list::{FEATURE_BYTES, feature_bytes};
 use crate::card::readiness::Readiness;
 use crate::card::rings::DEPTH_MAX;
 use crate::card::{QUEUES, RESIDENT_PROGRAMS, RESIDENT_WORDS, TABLES};
@@ -22,8 +23,6 @@ use crate::world::Core;
 pub(crate) const SEQUENCER_OFFSET: u64 = 0x1000;
 /// Offset of the engine of a PAC beside the sequencer, behind all else in the list.
 pub(crate) const ENGINE_OFFSET: u64 = 0x2_0000;
-/// Bytes of a feature header with its GUID.
-const FEATURE_BYTES: u64 = 24;
 
 /// Returns the offset in the sequencer's block, if the access is inside.
 pub(crate) fn sequencer_offset(offset: u64) -> Option<u32> {
@@ -42,22 +41,19 @@ impl Core {
             (FFT_OFFSET, FFT_GUID, TYPE_BBB),
         ];
         let list = if self.routed.is_some() { &all[..] } else { &all[..2] };
-        let id = list.iter().position(|(begin, ..)| (*begin..begin + FEATURE_BYTES).contains(&offset))?;
+        let id = list.iter().position(|(begin, ..)| (*begin..begin + FEATURE_BYTES as u64).contains(&offset))?;
         let (begin, guid, kind) = list[id];
         // The engine's own header is its block's.
         let engine = (self.env.profile.shell == Shell::S10Pac).then_some(ENGINE_OFFSET);
         let next = list.get(id + 1).map(|(next, ..)| *next).or(engine).map_or(0, |next| (next - begin) as u32);
         let header = Header { id: id as u16, revision: 0, next, end_of_list: next == 0, version: 0, kind };
-        let at = (offset - begin) as usize;
-        Some(if at < 8 { header.encode().to_le_bytes()[at] } else { guid.to_le_bytes()[at - 8] })
+        Some(feature_bytes(header, guid)[(offset - begin) as usize])
     }
 
     /// Reads the aligned 32-bit register at `offset` of the sequencer's block.
     pub(crate) fn read_register(&mut self, index: usize, offset: u32) -> u32 {
         if offset >= sequencer::QUEUES_OFFSET {
-            let (number, offset) = queue_place(offset);
-            let rings = self.cards[index].rings.get(number);
-            return rings.map_or(0, |rings| rings.read(offset));
+            return queue_place(offset).map_or(0, |offset| self.cards[index].rings.read(offset));
         }
         if let Some(value) = self.capability(index, offset) {
             return value;
@@ -190,8 +186,10 @@ impl Core {
             return;
         }
         if offset >= sequencer::QUEUES_OFFSET {
-            let (number, offset) = queue_place(offset);
-            return self.write_queue(index, number, offset, value);
+            if let Some(offset) = queue_place(offset) {
+                self.write_queue(index, offset, value);
+            }
+            return;
         }
         if lookup(sequencer::TABLE, offset).is_none_or(|register| register.access == Access::ReadOnly) {
             return;
@@ -200,10 +198,12 @@ impl Core {
         let card = &mut self.cards[index];
         match offset {
             sequencer::CONTROL => {
-                card.sequencer.may_run = value & 1 == 1;
-                // The host must clear the error first.
-                if card.sequencer.may_run && card.errors.is_empty() {
-                    card.sequencer.is_halted = false;
+                if value & 1 == 0 {
+                    card.issue_no_more();
+                } else {
+                    card.sequencer.may_run = true;
+                    // The host must clear the error first.
+                    card.sequencer.is_halted &= !card.errors.is_empty();
                 }
                 self.on(index).kick();
                 self.run();
@@ -223,9 +223,9 @@ impl Core {
         }
     }
 
-    fn write_queue(&mut self, index: usize, number: usize, offset: u32, value: u32) {
+    fn write_queue(&mut self, index: usize, offset: u32, value: u32) {
         let card = &mut self.cards[index];
-        let Some(rings) = card.rings.get_mut(number) else { return };
+        let rings = &mut card.rings;
         match offset {
             queue::SUBMISSION_TAIL | queue::COMPLETION_HEAD => {
                 let is_sound = if offset == queue::SUBMISSION_TAIL { rings.submit(value) } else { rings.take(value) };
@@ -239,19 +239,78 @@ impl Core {
             queue::INTERRUPT_ARM => {
                 rings.arm(value);
                 if rings.take_due_interrupt() {
-                    card.interrupt(number);
+                    card.interrupt();
                 }
             }
             queue::ENABLE => {
+                let life = rings.life();
                 rings.configure(offset, value);
-                card.sequencer.forget_fetched();
+                if rings.life() != life {
+                    card.sequencer.forget_fetched();
+                }
             }
             _ => rings.configure(offset, value),
         }
     }
 }
 
-fn queue_place(offset: u32) -> (usize, u32) {
-    let offset = offset - sequencer::QUEUES_OFFSET;
-    ((offset / queue::STRIDE) as usize, offset % queue::STRIDE)
+/// Returns the offset in the block of the queue, if the access is inside.
+fn queue_place(offset: u32) -> Option<u32> {
+    offset.checked_sub(sequencer::QUEUES_OFFSET).filter(|offset| *offset < queue::STRIDE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::Instruction;
+
+    use super::*;
+    use crate::environment::Pace;
+    use crate::profile::Profile;
+    use crate::testing::Host;
+
+    const ENABLE: u32 = sequencer::QUEUES_OFFSET + queue::ENABLE;
+
+    /// A card that has fetched an instruction, and whose sequencer may run.
+    fn card() -> (Core, Arc<Host>) {
+        let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
+        core.env.pace = Pace::Due;
+        host.attach(&mut core, 0);
+        core.cards[0].sequencer.may_run = true;
+        core.cards[0].sequencer.prefetched.push_back(Instruction::nop().encode());
+        (core, host)
+    }
+
+    /// Runs to the end. Returns the number of completed instructions.
+    fn retired(core: &mut Core) -> u64 {
+        while core.run_some(1) {}
+        assert!(!core.cards[0].is_busy());
+        core.cards[0].sequencer.retired
+    }
+
+    #[test]
+    fn a_sequencer_that_is_stopped_or_halted_issues_nothing() {
+        let stop = |core: &mut Core| core.write_register(0, sequencer::CONTROL, 0);
+        let halt = |core: &mut Core| core.on(0).halt(Errors::BAD_DOORBELL);
+        for (stop, is_halted) in [(&stop as &dyn Fn(&mut Core), false), (&halt, true)] {
+            let (mut core, _host) = card();
+            core.on(0).kick();
+            assert!(core.cards[0].sequencer.issue_at.is_some());
+            stop(&mut core);
+            assert_eq!(retired(&mut core), 0, "halted: {is_halted}");
+            core.write_register(0, sequencer::ERROR, u32::MAX);
+            core.write_register(0, sequencer::CONTROL, 1);
+            assert_eq!(retired(&mut core), 1, "halted: {is_halted}");
+        }
+    }
+
+    #[test]
+    fn enabling_an_enabled_queue_changes_nothing() {
+        let (mut core, _host) = card();
+        core.write_register(0, ENABLE, 1);
+        assert_eq!(core.cards[0].sequencer.prefetched.len(), 1);
+        core.write_register(0, ENABLE, 0);
+        assert!(core.cards[0].sequencer.prefetched.is_empty());
+    }
 }

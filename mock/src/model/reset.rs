@@ -9,22 +9,32 @@ use crate::world::Core;
 const PS_PER_MS: u64 = 1_000_000_000;
 
 impl Core {
-    /// Resets one card. Its links retrain.
+    /// Resets one card: its function and its logic. Its links retrain.
     pub(crate) fn reset(&mut self, index: usize) {
+        let contents = self.cards[index].reset_function();
+        self.env.discarded.push(Box::new(contents));
+        self.clear_logic(index);
+        let takes_time = self.env.profile.hardware.reset_ms > 0;
+        self.cards[index].readiness = if takes_time { Readiness::Resetting } else { Readiness::Ready };
+        self.schedule_half_reset(index);
+    }
+
+    /// Resets the logic of one card, but not its function nor its memory. Its links retrain. A reset of the function goes on.
+    pub(crate) fn reset_logic(&mut self, index: usize) {
+        self.clear_logic(index);
+        self.schedule_half_reset(index);
+    }
+
+    fn clear_logic(&mut self, index: usize) {
         self.retrain(index);
         self.on(index).leave_switches();
         self.reset_unit(index);
-        let contents = self.cards[index].reset(self.env.profile.receive_buffer_bytes, &self.env.world);
-        self.env.discarded.push(Box::new(contents));
+        self.cards[index].reset_logic(self.env.profile.receive_buffer_bytes, &self.env.world);
         self.on(index).join_switches();
         if !self.cards[index].has_rung {
             let outlasting = self.env.outlasting.clone();
             let of_card = |fault: &Fault| fault.undone_by_reset().is_some_and(|node| node as usize == index);
             outlasting.into_iter().filter(of_card).for_each(|fault| self.strike(fault));
-        }
-        if self.env.profile.hardware.reset_ms > 0 {
-            self.cards[index].readiness = Readiness::Resetting;
-            self.schedule_half_reset(index);
         }
     }
 
@@ -52,7 +62,11 @@ impl Core {
         }
     }
 
+    /// Begins a half of a reset, if the card is in one.
     fn schedule_half_reset(&mut self, index: usize) {
+        if self.cards[index].readiness == Readiness::Ready {
+            return;
+        }
         let half = u64::from(self.env.profile.hardware.reset_ms) * PS_PER_MS / 2;
         let epoch = self.cards[index].epoch;
         self.env.schedule_in(half, Event::ResetGoesOn { card: index, epoch });
@@ -114,6 +128,21 @@ mod tests {
         core.reset(0);
         core.run();
         assert_eq!((core.cards[0].readiness, core.env.now), (Readiness::Ready, 150 * u128::from(PS_PER_MS)));
+    }
+
+    #[test]
+    fn a_reset_of_the_logic_starts_a_stopped_clock_and_does_not_end_a_reset_of_the_function() {
+        let mut core = core(100);
+        core.cards[1].freeze();
+        core.reset_logic(1);
+        assert!(!core.cards[1].is_frozen && core.cards[1].readiness == Readiness::Ready);
+        core.reset(1);
+        for expected in [Readiness::Resetting, Readiness::Training] {
+            core.reset_logic(1);
+            assert_eq!(core.cards[1].readiness, expected);
+            core.poll_reset(1);
+        }
+        assert_eq!(core.cards[1].readiness, Readiness::Ready);
     }
 
     #[test]

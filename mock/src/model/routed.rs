@@ -4,6 +4,7 @@ use cmdseq::routing::FftMapping;
 use fpga_regs::{Access, Register, fft, lookup, router};
 
 use crate::card::memory::MemoryError;
+use crate::card::routed::Ending;
 use crate::card::router::ENTRIES;
 use crate::engine::Time;
 use crate::event::Event;
@@ -141,8 +142,9 @@ impl Core {
         routed.units.iter_mut().for_each(|unit| unit.start());
         routed.runs += 1;
         routed.garbled = None;
-        routed.ending = Some((run, done));
-        self.env.schedule(self.env.now + after, Event::TransformEnds);
+        let (number, epochs) = (routed.runs, self.cards.iter().map(|card| card.epoch).collect());
+        routed.ending = Some(Ending { number, run, done, epochs });
+        self.env.schedule(self.env.now + after, Event::TransformEnds { number });
         Ok(())
     }
 
@@ -159,10 +161,16 @@ impl Core {
         Ok(data.chunks_exact(POINT_BYTES as usize).map(point).collect())
     }
 
-    /// The user logic of all cards has nothing left to do: it has the result, or lacks points.
-    pub(crate) fn transform_ended(&mut self) {
+    /// The user logic of all cards has nothing left to do: it has the result, or lacks points. If a card was frozen, reset or
+    /// gone, all others lack points.
+    pub(crate) fn transform_ended(&mut self, number: u64) {
         let Some(routed) = &mut self.routed else { return };
-        let Some((run, done)) = routed.ending.take() else { return };
+        let Some(Ending { run, done, epochs, .. }) = routed.ending.take_if(|ending| ending.number == number) else {
+            return;
+        };
+        if !self.cards.iter().map(|card| card.epoch).eq(epochs) {
+            return;
+        }
         for (card, on_card) in done.into_iter().enumerate() {
             routed.routers[card].counts = on_card.counts;
             let [_, output] = routed.units[card].addresses();
@@ -192,4 +200,44 @@ impl Core {
 /// Returns when a cycle begins.
 fn picoseconds(cycle: u64, hertz: u64) -> Time {
     (u128::from(cycle) * PICOSECONDS / u128::from(hertz)) as Time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Fault, When};
+
+    /// Ends run number 1 with the event `number`, after what happens in `between`. Returns the states of all cards.
+    fn states(number: u64, between: impl FnOnce(&mut Core)) -> Vec<u32> {
+        let mut core = Core::new(crate::Profile::novo_g_of("2x1x1").unwrap());
+        let on_card = OnCard {
+            seen: [0; 2],
+            missing: [(0, 0); 2],
+            phases: [None; 3],
+            turns: [None; 2],
+            result: Vec::new(),
+            counts: Default::default(),
+        };
+        let epochs = core.cards.iter().map(|card| card.epoch).collect();
+        let routed = core.routed.as_mut().unwrap();
+        for unit in &mut routed.units {
+            unit.write(fft::ARM, 5);
+            unit.start();
+        }
+        routed.ending = Some(Ending { number: 1, run: 5, done: vec![on_card; 2], epochs });
+        between(&mut core);
+        core.transform_ended(number);
+        core.routed.unwrap().units.iter().map(|unit| unit.read(fft::STATE)).collect()
+    }
+
+    #[test]
+    fn a_card_that_fails_during_a_run_leaves_all_without_a_result() {
+        assert_eq!(states(1, |_| {}), [fft::DONE; 2]);
+        assert_eq!(states(2, |_| {}), [fft::RUNNING; 2], "the event of another run");
+        let faults = [Fault::Freeze { node: 0, when: When::Now }, Fault::Vanish { node: 0 }];
+        for fault in faults {
+            assert_eq!(states(1, |core| core.strike(fault)), [fft::RUNNING; 2], "{fault:?}");
+        }
+        assert_eq!(states(1, |core| core.reset(0)), [fft::IDLE, fft::RUNNING]);
+    }
 }

@@ -222,10 +222,10 @@ mod tests {
             // MSI-X is on, and its first vector is not masked.
             card.config.write(0x82, &[0, 0x80]);
             card.msix.write(12, 0);
-            card.rings[0].configure(queue::COMPLETION_BASE_LO, 1 << 20);
-            card.rings[0].configure(queue::DEPTH, 4);
-            card.rings[0].configure(queue::ENABLE, 1);
-            card.rings[0].arm(0);
+            card.rings.configure(queue::COMPLETION_BASE_LO, 1 << 20);
+            card.rings.configure(queue::DEPTH, 4);
+            card.rings.configure(queue::ENABLE, 1);
+            card.rings.arm(0);
             let copy = Instruction::copy(Operand::host(100), Operand::host(50_000), BYTES);
             core.begin_alone(node as usize, copy);
         }

@@ -6,21 +6,16 @@ use fpga_hal::BarIndex;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::msgdma::BLOCK_BYTES;
 
-use crate::card::config_space::ConfigSpace;
+use crate::card::config_space::{Command, ConfigSpace};
 use crate::fabric::Fabric;
 use crate::model::registers::ENGINE_OFFSET;
 use crate::msgdma::descriptor::Violation;
+use crate::msgdma::header::VECTOR;
 use crate::msgdma::planted::Fault;
 use crate::msgdma::registers::{Registers, is_own};
 
 /// BAR of the card's registers.
 const REGISTERS_BAR: usize = 0;
-/// Vector of its interrupt. The sequencer's is 0, the shell's 6.
-const VECTOR: u32 = 1;
-/// Command register in configuration space, and its bits.
-const COMMAND: u16 = 4;
-const COMMAND_MEMORY: u8 = 1 << 1;
-const COMMAND_MASTER: u8 = 1 << 2;
 
 /// A card of a fabric, and its engine.
 pub(crate) struct CardWithEngine {
@@ -37,7 +32,7 @@ impl CardWithEngine {
             fabric: fabric.clone(),
             node,
             card: fabric.endpoint(node),
-            engine: Mutex::new(Registers::new(fabric, node, VECTOR)),
+            engine: Mutex::new(Registers::new(fabric, node)),
         }
     }
 
@@ -47,7 +42,7 @@ impl CardWithEngine {
 
     /// Runs `access` on the engine, which then does what it can, and sends its interrupt.
     fn with_engine<R>(&self, access: impl FnOnce(&mut Registers, bool) -> R) -> R {
-        let is_master = self.command() & COMMAND_MASTER != 0;
+        let is_master = self.command().is_bus_master();
         let mut engine = self.lock();
         let result = access(&mut engine, is_master);
         engine.run(is_master);
@@ -59,10 +54,8 @@ impl CardWithEngine {
         result
     }
 
-    fn command(&self) -> u8 {
-        let mut command = [0xff; 2];
-        self.card.config_read(COMMAND, &mut command);
-        if command == [0xff; 2] { 0 } else { command[0] }
+    fn command(&self) -> Command {
+        Command::of(&*self.card)
     }
 
     /// Resets the engine, but not its function.
@@ -111,7 +104,7 @@ impl Endpoint for CardWithEngine {
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         if let Some(inside) = Self::inside(bar, offset, data.len()) {
-            if self.command() & COMMAND_MEMORY == 0 {
+            if !self.command().decodes_memory() {
                 return data.fill(0xff);
             }
             return self.with_engine(|engine, is_master| {
@@ -128,7 +121,7 @@ impl Endpoint for CardWithEngine {
         let Some(inside) = Self::inside(bar, offset, data.len()) else {
             return self.card.bar_write(bar, offset, data);
         };
-        if self.command() & COMMAND_MEMORY == 0 {
+        if !self.command().decodes_memory() {
             return;
         }
         self.with_engine(|engine, _| {

@@ -5,8 +5,11 @@ use fpga_regs::msgdma::{
     BLOCK_BYTES, FEATURE_ID, FIRST_PARAMETER, GUID, HEADER_VERSION, LAST_PARAMETER, MSIX_PARAMETER, PARAMETERS,
 };
 
-/// Reads the word of 8 bytes at `offset` of the entry, which is the last of its list and interrupts with `vector`.
-pub(super) fn word(offset: u32, vector: u32) -> u64 {
+/// Vector of the engine's interrupt. The sequencer's is 0, the shell's 6.
+pub(super) const VECTOR: u32 = 1;
+
+/// Reads the word of 8 bytes at `offset` of the entry, which is the last of its list.
+pub(super) fn word(offset: u32) -> u64 {
     let header =
         Header { id: FEATURE_ID, revision: 0, next: 0, end_of_list: true, version: HEADER_VERSION, kind: TYPE_BBB };
     match u64::from(offset) {
@@ -17,7 +20,7 @@ pub(super) fn word(offset: u32, vector: u32) -> u64 {
         REGISTERS => 0,
         REGISTERS_BYTES => u64::from(BLOCK_BYTES) << 32 | PARAMETERS,
         FIRST_PARAMETER => MSIX_PARAMETER | LAST_PARAMETER,
-        at if at == FIRST_PARAMETER + 8 => u64::from(vector) | 1 << 32,
+        at if at == FIRST_PARAMETER + 8 => u64::from(VECTOR) | 1 << 32,
         _ => 0,
     }
 }

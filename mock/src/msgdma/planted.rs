@@ -15,7 +15,7 @@ pub enum Fault {
     LostWrite,
 }
 
-/// The faults that are to happen.
+/// The faults that are to happen. They outlast a reset of the dispatcher; one of the function or of the accelerator drops them.
 #[derive(Debug, Default)]
 pub(super) struct Planted {
     faults: Vec<Fault>,

@@ -28,7 +28,6 @@ pub(super) fn is_own(tag: DmaTag) -> bool {
 pub(super) struct Registers {
     fabric: Fabric,
     node: u32,
-    vector: u32,
     pub(super) dispatcher: Dispatcher,
     /// Address of the first byte in the window.
     page: u64,
@@ -42,11 +41,10 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    pub(super) fn new(fabric: &Fabric, node: u32, vector: u32) -> Self {
+    pub(super) fn new(fabric: &Fabric, node: u32) -> Self {
         Registers {
             fabric: fabric.clone(),
             node,
-            vector,
             dispatcher: Dispatcher::default(),
             page: 0,
             tag: OWN_TAG,
@@ -68,7 +66,7 @@ impl Registers {
     /// Reads the 32 bits at `offset`, a multiple of 4.
     pub(super) fn read(&mut self, offset: u32) -> u32 {
         if offset < HEADER_BYTES {
-            return (header::word(offset & !7, self.vector) >> (offset % 8 * 8)) as u32;
+            return (header::word(offset & !7) >> (offset % 8 * 8)) as u32;
         }
         if let Some(at) = offset.checked_sub(WINDOW).filter(|at| *at < WINDOW_BYTES) {
             let address = self.page + u64::from(at);
@@ -121,6 +119,8 @@ impl Registers {
             Some(csr::CONTROL) => self.dispatcher.set_control(value),
             _ => {}
         }
+        // A level that falls here may rise again in what the dispatcher does next: that is an edge.
+        self.update_interrupt();
     }
 
     /// Has the engine do what it can, but not much in one access. `is_master`: the function may master the bus.
@@ -187,5 +187,40 @@ impl Registers {
         let level = self.dispatcher.interrupts();
         self.rises |= level && !self.level;
         self.level = level;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_regs::msgdma::{Control, DescriptorControl, Status};
+
+    use super::*;
+    use crate::{Profile, Shell};
+
+    #[test]
+    fn an_interrupt_that_is_cleared_and_rises_within_an_access_is_sent_again() {
+        let fabric = Fabric::new(Profile { shell: Shell::S10Pac, ..Profile::optweb(2) }).unwrap();
+        let mut registers = Registers::new(&fabric, 0);
+        let (go, interrupts) = (DescriptorControl::GO, DescriptorControl::COMPLETE_IRQ);
+        let copy = |registers: &mut Registers, to: u32| {
+            let words = [0, to, 64, 0, 0x1_0001, 1 << 16, 0, (go | interrupts).bits()];
+            for (offset, word) in (DESCRIPTOR..).step_by(4).zip(words) {
+                registers.write(offset, word);
+            }
+        };
+        let control = |registers: &mut Registers, bits: Control| registers.write(CSR + csr::CONTROL, bits.bits());
+        control(&mut registers, Control::INTERRUPTS);
+        copy(&mut registers, 0);
+        registers.run(true);
+        assert!(std::mem::take(&mut registers.rises));
+        // The second copy waits, and goes on in the access of 8 bytes that clears the interrupt of the first.
+        control(&mut registers, Control::INTERRUPTS | Control::STOP);
+        copy(&mut registers, 64);
+        registers.run(true);
+        assert!(!registers.rises);
+        registers.write(CSR + csr::STATUS, Status::IRQ.bits());
+        control(&mut registers, Control::INTERRUPTS);
+        registers.run(true);
+        assert!(registers.rises && registers.read(CSR + csr::STATUS) & Status::IRQ.bits() != 0);
     }
 }

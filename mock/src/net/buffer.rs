@@ -39,6 +39,11 @@ struct Controls {
     way: Way,
 }
 
+/// Returns the beats of `beat` bytes that `bytes` take. A burst without data still takes one.
+pub(crate) fn beats(bytes: u64, beat: u64) -> u64 {
+    bytes.div_ceil(beat).max(1)
+}
+
 /// The receiving end of one link. All lanes share its receive buffer.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -59,12 +64,13 @@ impl Inbound {
         self.bursts = VecDeque::new();
     }
 
-    /// Returns the bytes in the receive buffer.
-    pub(crate) fn buffered_bytes(&self) -> u64 {
-        self.bursts.iter().map(|burst| burst.bytes).sum()
+    /// Returns the beats of `beat` bytes that are occupied in the receive buffer.
+    pub(crate) fn buffered_beats(&self, beat: u64) -> u64 {
+        self.bursts.iter().map(|burst| beats(burst.bytes, beat)).sum()
     }
 
     /// Returns the number of bursts in the receive buffer.
+    #[cfg(test)]
     pub(crate) fn bursts(&self) -> usize {
         self.bursts.len()
     }

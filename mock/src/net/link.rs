@@ -8,7 +8,7 @@ use crate::net::buffer::Inbound;
 pub(crate) struct Link {
     /// The links on the way, away from this card.
     pub(crate) out: Box<[ResourceId]>,
-    /// Picoseconds that the links after the first add.
+    /// Picoseconds that the links after the first add on the way out.
     pub(crate) farther_ps: u64,
     /// Their rate while they are up.
     pub(crate) mbps: u64,
@@ -53,15 +53,6 @@ impl Link {
     /// Loses what is on the link, toward this card.
     pub(crate) fn begin_session(&mut self) {
         self.session = self.session.wrapping_add(1);
-    }
-
-    /// Notes that the link is number `place` of the sends of the exchange in `lane`.
-    pub(crate) fn set_send(&mut self, lane: usize, place: usize) {
-        self.send = Some((lane, place));
-    }
-
-    pub(crate) fn set_receive(&mut self, lane: usize, place: usize) {
-        self.receive = Some((lane, place));
     }
 
     /// Returns the place among the sends of the exchange in `lane`, if it sends on the link.

@@ -1,11 +1,9 @@
-//! Serial links of several lanes: line code, framing, latency, and bit errors.
+//! Serial links of several lanes: line code, framing, and latency.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use crate::engine::{Clock, Cycle, Time};
-use crate::net::flit::{FLIT_BYTES, Flit};
-use crate::net::noise::Failures;
 
 /// What a serial link is made of. All lanes together carry one row at a time: a word of 64 bits on each lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,29 +82,6 @@ impl Transmitter {
     }
 }
 
-/// Bit errors of a link.
-#[derive(Debug, Clone)]
-pub(crate) struct BitErrors(Failures);
-
-impl BitErrors {
-    /// Errors at `rate` a bit, which is at most 1.
-    pub(crate) fn new(rate: f64, seed: u64) -> Self {
-        BitErrors(Failures::new(rate, seed))
-    }
-
-    /// Turns bits of a flit that crosses the link; returns whether there was an error.
-    pub(crate) fn disturb(&mut self, flit: &mut Flit) -> bool {
-        const BITS: u64 = 8 * FLIT_BYTES as u64;
-        let mut next = 0;
-        while let Some(good) = self.0.first_within(BITS - next) {
-            let place = next + good;
-            flit.word[place as usize / 8] ^= 1 << (place % 8);
-            next = place + 1;
-        }
-        next > 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,24 +125,5 @@ mod tests {
         // What is sent again does not ask for room.
         (0..3).for_each(|_| _ = transmitter.send(64_000));
         assert_eq!(transmitter.room_at(64_000), 64_000 * 4);
-    }
-
-    #[test]
-    fn bit_errors_are_as_frequent_as_the_rate_says() {
-        let count = |rate| {
-            let mut errors = BitErrors::new(rate, 7);
-            let clean = Flit { word: [0; FLIT_BYTES], is_head: true, is_tail: true, virtual_channel: 0, links: 0 };
-            let turned = (0..40_000).map(|_| {
-                let mut flit = clean;
-                let is_disturbed = errors.disturb(&mut flit);
-                assert_eq!(is_disturbed, flit != clean);
-                flit.word.iter().map(|byte| byte.count_ones()).sum::<u32>()
-            });
-            turned.sum::<u32>()
-        };
-        assert_eq!(count(0.0), 0);
-        // 10.24 million bits: five standard deviations are 160 of 1024, and 1600 of 102 400.
-        assert!((864..1184).contains(&count(1e-4)), "{}", count(1e-4));
-        assert!((100_800..104_000).contains(&count(1e-2)), "{}", count(1e-2));
     }
 }

@@ -50,8 +50,7 @@ impl OnCard<'_> {
             (AddressSpace::Host, AddressSpace::Card) => {
                 if let Err(error) = self.card.memory.reserve(to, bytes) {
                     let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);
-                    let (status, detail) = memory_refusal(error);
-                    return self.fail_after(at, status, detail, dispatch);
+                    return self.fail_after(at, memory_refusal(error), dispatch);
                 }
                 Job::In { iova: from, address: to, bytes }
             }
@@ -77,10 +76,7 @@ impl OnCard<'_> {
         match result {
             Ok(()) if is_last => self.schedule_step(at, dispatch.saturating_add(piece), Step::Finish),
             Ok(()) => self.schedule_step(at, piece, Step::HostPiece),
-            Err((fault, is_write)) => {
-                let (status, detail) = fault.refusal(is_write);
-                self.fail_after(at, status, detail, dispatch);
-            }
+            Err((fault, is_write)) => self.fail_after(at, fault.refusal(is_write), dispatch),
         }
     }
 

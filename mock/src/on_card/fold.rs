@@ -33,9 +33,7 @@ impl OnCard<'_> {
             _ => None,
         }
     }
-}
 
-impl OnCard<'_> {
     /// Eager: starts the fold once the first beats of all contributions are in the receive buffers.
     pub(crate) fn drain_fold(&mut self, at: LaneId) {
         let card = &mut *self.card;
@@ -152,7 +150,7 @@ impl OnCard<'_> {
         };
         let own = fold.reduced.own.map(Contribution::Own);
         let scratch = &mut fold.scratch;
-        let (lower, higher) = fold.contributions.split_at(fold.lower.min(fold.contributions.len()));
+        let (lower, higher) = fold.contributions.split_at(fold.lower);
         let in_order = || lower.iter().chain(&own).chain(higher);
         let moved = (in_order().count() + results) as u64;
         let bytes = left.min(CHUNK).min((HOLD_BYTES / moved).next_multiple_of(CHUNK_UNIT));

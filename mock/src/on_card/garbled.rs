@@ -9,7 +9,7 @@ use crate::proto::optweb::lane::LaneId;
 use crate::proto::optweb::transfer::{Carried, ReceiveState};
 
 impl OnCard<'_> {
-    /// Returns what arrives of `what`, which the link at `port` of a card carries.
+    /// Returns what arrives of `what`, which the link at `port` of this card carries.
     pub(super) fn hit(&mut self, port: usize, what: Carried) -> Carried {
         let bytes = what.bytes(self.env.profile.beat_bytes);
         if bytes > 0 && self.is_hit(port, bytes) {
@@ -18,7 +18,7 @@ impl OnCard<'_> {
         what
     }
 
-    /// Whether a bit error hits one of `bytes` bytes that the link at `port` of a card carries now.
+    /// Whether a bit error hits one of `bytes` bytes that the link at `port` of this card carries now.
     fn is_hit(&mut self, port: usize, bytes: u64) -> bool {
         let link = &mut self.card.links[port];
         if !link.garbles.is_empty() && link.take_garble() {

@@ -7,7 +7,7 @@ use fpga_hal::endpoint::{DmaProgress, DmaTag};
 
 use crate::card::Card;
 use crate::card::config_space::Uncorrectable;
-use crate::card::host_jobs::{Active, FETCH_WORDS, HostFault, Job, Misanswer, TABLE_BYTES};
+use crate::card::host_jobs::{Active, FETCH_WORDS, HostFault, Job, Misanswer};
 use crate::event::Event;
 use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
@@ -27,7 +27,7 @@ impl OnCard<'_> {
     /// Starts a job for the card, or queues it. The job ends before the clock advances, perhaps before this returns, so callers
     /// must be done.
     pub(crate) fn push_host_job(&mut self, job: Job) {
-        let (card, epoch, life) = (self.index(), self.card.job_epoch(&job), self.card.rings[0].life());
+        let (card, epoch, life) = (self.index(), self.card.job_epoch(&job), self.card.rings.life());
         let buffer = std::mem::take(&mut self.env.host.spare);
         let active = Active { card, epoch, life, job, buffer, is_writing: false };
         // What waits from before the card's last reset is void.
@@ -91,15 +91,14 @@ impl OnCard<'_> {
     pub(crate) fn prepare(&mut self, active: &mut Active) -> Result<Iova, Result<(), HostFault>> {
         let card = &mut *self.card;
         let (iova, bytes) = match active.job {
-            Job::Fetch { queue } => {
+            Job::Fetch => {
                 // The host may have disabled the queue, or disabled and enabled it, since the job was queued.
-                let next =
-                    card.rings[queue].next_fetch(FETCH_WORDS).filter(|_| card.rings[queue].life() == active.life);
+                let next = card.rings.next_fetch(FETCH_WORDS).filter(|_| card.rings.life() == active.life);
                 let (address, words) = next.ok_or(Ok(()))?;
                 (address, words as usize * instruction::BYTES)
             }
-            Job::Complete { queue, completion, .. } => {
-                let (address, phase) = card.rings[queue].begin_completion(active.life).ok_or(Ok(()))?;
+            Job::Complete { completion, .. } => {
+                let (address, phase) = card.rings.begin_completion(active.life).ok_or(Ok(()))?;
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
                 active.buffer.clear();
                 active.buffer.extend(word);
@@ -113,7 +112,7 @@ impl OnCard<'_> {
             Job::Through { to, .. } if active.is_writing => return Ok(Iova(to)),
             Job::Through { from, bytes, .. } => (from, bytes as usize),
             Job::In { iova, bytes, .. } => (iova, bytes as usize),
-            Job::Table { iova, bytes } => (iova, (bytes as usize).min(TABLE_BYTES)),
+            Job::Table { iova, bytes } => (iova, bytes as usize),
         };
         active.buffer.resize(bytes, 0);
         Ok(Iova(iova))
@@ -166,14 +165,14 @@ impl OnCard<'_> {
         }
         if is_current {
             let at = LaneId::first(card);
-            let is_same_queue = self.card.rings[0].life() == life;
+            let is_same_queue = self.card.rings.life() == life;
             let data = result.map(|()| &buffer[..]).map_err(|(fault, _)| fault);
             match job {
                 // Fetches and completions of a queue that was disabled are dropped.
-                Job::Fetch { queue } if !is_same_queue => self.fetched(queue, Ok(&[])),
+                Job::Fetch if !is_same_queue => self.fetched(Ok(&[])),
                 Job::Complete { .. } if !is_same_queue => self.completion_dropped(),
-                Job::Fetch { queue } => self.fetched(queue, data),
-                Job::Complete { queue, interrupt, .. } => self.completion_written(queue, interrupt, result.is_ok()),
+                Job::Fetch => self.fetched(data),
+                Job::Complete { interrupt, .. } => self.completion_written(interrupt, result.is_ok()),
                 Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(at, result),
                 Job::Table { .. } => self.table_read(at, data),
             }
@@ -198,7 +197,7 @@ impl Card {
     /// instruction, which is no exchange.
     fn job_epoch(&self, job: &Job) -> u64 {
         match job {
-            Job::Fetch { .. } | Job::Complete { .. } => self.epoch,
+            Job::Fetch | Job::Complete { .. } => self.epoch,
             Job::In { .. } | Job::Out { .. } | Job::Through { .. } | Job::Table { .. } => self.lanes[0].epoch,
         }
     }

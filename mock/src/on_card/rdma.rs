@@ -172,7 +172,7 @@ impl OnCard<'_> {
         }
     }
 
-    /// The link at `port` of a card was trained: the operations that it carried are lost.
+    /// The link at `port` of this card was trained: the operations that it carried are lost.
     pub(crate) fn lose_issued(&mut self, port: usize) {
         if self.card.is_frozen {
             return;

@@ -70,7 +70,7 @@ impl OnCard<'_> {
         self.transfer_ended();
     }
 
-    /// The link at `port` of a card was trained: what came over it before is of no use.
+    /// The link at `port` of this card was trained: what came over it before is of no use.
     pub(crate) fn lose_served(&mut self, port: usize) {
         let card = self.index();
         self.env.rates.stop(|purpose| purpose.served().is_some_and(|id| id.at.card == card && id.port == port));

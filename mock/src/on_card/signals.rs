@@ -26,7 +26,7 @@ impl OnCard<'_> {
         }
     }
 
-    /// Adds to a signal of card `index`. An addition that would overflow is dropped.
+    /// Adds to a signal of this card. An addition that would overflow is dropped.
     pub(crate) fn add_signal(&mut self, signal: Signal) -> Result<(), Refusal> {
         let count = &mut self.card.signals[usize::from(signal.id)];
         *count = count.checked_add(signal.value).ok_or((Status::BadSignal, signal.id))?;

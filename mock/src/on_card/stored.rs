@@ -34,7 +34,7 @@ impl OnCard<'_> {
         };
         match kept {
             Ok(()) => self.schedule_step(at, dispatch, Step::Finish),
-            Err((status, detail)) => self.fail_after(at, status, detail, dispatch),
+            Err(refusal) => self.fail_after(at, refusal, dispatch),
         }
     }
 

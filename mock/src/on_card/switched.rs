@@ -130,8 +130,7 @@ impl OnCard<'_> {
         };
         let (network, own) = (&self.env.switches.as_ref()?.network, self.card.node);
         let members = self.card.membership(instruction).ok()?.members;
-        let begun = network.begun(own, call.context);
-        members.iter().copied().filter(|node| network.begun(*node, call.context) < begun).min()
+        members.iter().copied().filter(|node| network.is_behind(*node, own, call.context)).min()
     }
 
     /// A card has defined a communicator.

@@ -55,12 +55,12 @@ impl OnCard<'_> {
         Ok(())
     }
 
-    /// Whether a transfer goes through this window of card `index`.
+    /// Whether a transfer goes through this window of this card.
     fn is_passed(&self, admission: Admission) -> bool {
         self.card.served.iter().any(|served| served.admission == Some(admission))
     }
 
-    /// A transfer to or from card `index` has ended: a `close` there may wait for it.
+    /// A transfer to or from this card has ended: a `close` there may wait for it.
     pub(crate) fn transfer_ended(&mut self) {
         let at = LaneId::first(self.index());
         if let Some(Running { work: Work::Closing(admission), .. }) = self.running(at)

@@ -1,9 +1,8 @@
 //! CIRCUS: 64 Stratix 10 cards of Cygnus in a torus of 8 by 8, with a router of five ports on each card.
 
+use crate::net::flit::FLIT_BYTES;
 use crate::profile::{Basis, Component};
 
-/// Bytes of a word of the data path.
-const FLIT_BYTES: u64 = 32;
 /// Bytes of a packet.
 pub(crate) const PACKET_BYTES: usize = 64;
 /// Bytes of its header.
@@ -153,7 +152,7 @@ impl Profile {
         use Basis::{Assumed, Source};
         vec![
             line("router clock", self.router_hertz, "Hz", Source("CIRCUS 4.3: 384 MHz")),
-            line("data path", 8 * FLIT_BYTES, "bits", Source("CIRCUS 4.3: 256 bits")),
+            line("data path", 8 * FLIT_BYTES as u64, "bits", Source("CIRCUS 4.3: 256 bits")),
             line("input and lookup", self.lookup_cycles, "cycles", Source(REST)),
             line("arbiter", self.arbiter_cycles, "cycles", Source(REST)),
             line("crossbar", self.crossbar_cycles, "cycles", Source("CIRCUS 4.3: 5 cycles")),

@@ -1,5 +1,7 @@
 //! Limits of the numbers of a profile, so that sums of times fit the registers that tell them, and every rate moves data.
 
+use cmdseq::switch::{PACKET_BYTES, PHIT_BYTES};
+
 use super::{Profile, ProfileError, mpi_fpga, novog};
 
 /// Longest period of a clock: 10 MHz.
@@ -18,6 +20,8 @@ const BEAT_BYTES_MAX: u64 = 4096;
 const BEAT_CYCLES_MAX: u64 = 64;
 /// Largest FIFO, in phits or packets.
 const FIFO_MAX: u64 = 1 << 20;
+/// Smallest input FIFO of a switch: data of a packet can lie in so many phits.
+const SWITCH_INPUT_MIN: u64 = (PACKET_BYTES / PHIT_BYTES) as u64 + 1;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
@@ -34,8 +38,8 @@ fn of_switch(switch: &mpi_fpga::Profile) -> [Limit; 15] {
         ("virtual channel allocation cycles", switch.channel_cycles, 0, CYCLES_MAX),
         ("switch allocation cycles", switch.allocation_cycles, 0, CYCLES_MAX),
         ("switch traversal cycles", switch.traversal_cycles, 0, CYCLES_MAX),
-        ("number of virtual channels", switch.virtual_channels as u64, 2, 256),
-        ("phits of an input FIFO", switch.input_phits as u64, 1, FIFO_MAX),
+        ("number of virtual channels", switch.virtual_channels as u64, 2, 2),
+        ("phits of an input FIFO", switch.input_phits as u64, SWITCH_INPUT_MIN, FIFO_MAX),
         ("phits of an output FIFO", switch.output_phits as u64, 1, FIFO_MAX),
         ("latency of a switch's link in ps", switch.link_ps, 0, LATENCY_PS_MAX),
         ("rate of a switch's link in b/s", switch.link_bps, 1_000_000 * MBPS_MIN, 1_000_000 * MBPS_MAX),
@@ -101,5 +105,23 @@ impl Profile {
             None => Ok(()),
             Some((what, value, least, most)) => Err(ProfileError::Number { what, value, least, most }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Core;
+
+    #[test]
+    fn switches_that_pass_the_check_are_built() {
+        let numbers = [(1, 1536), (2, 1536), (3, 1536), (2, 8), (2, 9), (2, 1 << 20), (2, (1 << 20) + 1)];
+        let built = numbers.map(|(virtual_channels, input_phits)| {
+            let profile = Profile::mpi_fpga_of("2x2x2").unwrap();
+            let switch = profile.switch.map(|switch| mpi_fpga::Profile { virtual_channels, input_phits, ..switch });
+            let profile = Profile { switch, ..profile };
+            profile.check().is_ok().then(|| Core::new(profile).env.switches.is_some())
+        });
+        assert_eq!(built, [None, Some(true), None, None, Some(true), Some(true), None]);
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::profile::{Basis, Component};
 
+/// Stages of a router (section 5.1 of the dissertation).
+pub(crate) const ROUTER_CYCLES: u64 = 7;
+
 /// When the latency of a link is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sampling {
@@ -101,7 +104,7 @@ impl Profile {
         let measured = "Sheng 3.3: lanes of four links on two boards";
         vec![
             line("router clock", self.router_hertz, "Hz", Source("Sheng 5.2: 156.25 MHz, the clock of the links")),
-            line("stages of a router", 7, "cycles", Source("Sheng 5.1: IC, RL, ML, VA, SA, ReL, ReW")),
+            line("stages of a router", ROUTER_CYCLES, "cycles", Source("Sheng 5.1: IC, RL, ML, VA, SA, ReL, ReW")),
             line("link latency", self.link_ps, "ps", Fitted("link/interlaken: mean of the fitted normal distribution")),
             line("link deviation", self.link_sd_ps, "ps", Source("Sheng 3.3: standard deviation of the fit")),
             line("least link latency", self.link_min_ps, "ps", Source(measured)),

@@ -11,8 +11,6 @@ use super::{Profile, ProfileError, System, novog};
 
 /// Cards of the largest torus that the dissertation simulates: 8 x 8 x 8.
 const PUBLISHED_NODES: u32 = 512;
-/// Stages of a router (section 5.1).
-const ROUTER_CYCLES: u64 = 7;
 /// Bits of a packet, which a link carries in a cycle of the router.
 const PACKET_BITS: u64 = 256;
 
@@ -21,7 +19,7 @@ impl Profile {
     pub fn novo_g(torus: Torus3) -> Self {
         let router = novog::Profile::fft();
         let cycle_ps = 1_000_000_000_000 / router.router_hertz;
-        let router_ps = ROUTER_CYCLES * cycle_ps;
+        let router_ps = novog::ROUTER_CYCLES * cycle_ps;
         Profile {
             system: System::NovoG,
             published_nodes: PUBLISHED_NODES,

@@ -14,6 +14,7 @@ use fpga_regs::feature_list::{CARD_RING_GUID, DESCRIPTOR_BYPASS_GUID, Header, SE
 use fpga_regs::xdma::{BYPASS_BAR, BYPASS_BAR_BYTES, USER_BAR};
 use fpga_regs::{card_ring, descriptor_bypass, pci, sequencer};
 
+use crate::card::config_space::Command;
 use crate::fabric::Fabric;
 use crate::profile::Shell;
 use crate::xdma::bypass::Bypass;
@@ -30,10 +31,6 @@ const RINGS: Range<u32> = 0x4000..0x4000 + rings::BYTES;
 const RINGS_IN_BYPASS: u64 = BYPASS_BAR_BYTES - 0x1_0000;
 /// The interrupt of user logic that the sequencer asserts.
 pub(super) const INTERRUPT: u32 = 0;
-
-const COMMAND: u16 = 0x04;
-/// Memory space and bus master: inside of the card nothing else can be said.
-const COMMAND_ON: [u8; 2] = [0b110, 0];
 
 /// A card of a fabric. Clones are the same card.
 #[derive(Clone)]
@@ -73,11 +70,12 @@ impl Behind {
             Reach::Bypass { bypass, .. } => Arc::<Bypass>::clone(bypass),
         };
         self.card.attach(host, interrupt);
-        self.card.config_write(COMMAND, &COMMAND_ON);
+        Command::set_on(&*self.card);
     }
 
-    /// Adds the blocks of the sequencer to the user BAR.
-    pub(super) fn place(&self, bar: &mut UserBar) {
+    /// Returns the user BAR of the card, with the blocks of the sequencer.
+    pub(super) fn user_bar(&self) -> UserBar {
+        let mut bar = UserBar::new(SEQUENCER.start);
         bar.place(SEQUENCER, Box::new(SequencerBlock(self.clone())));
         match &self.reach {
             Reach::Rings { rings, is_in_bypass } => {
@@ -88,12 +86,6 @@ impl Behind {
             }
             Reach::Bypass { numbers, .. } => bar.place(DESCRIPTION, Box::new(ChannelDescription(*numbers))),
         }
-    }
-
-    /// Returns the user BAR of the card.
-    pub(super) fn user_bar(&self) -> UserBar {
-        let mut bar = UserBar::new(SEQUENCER.start);
-        self.place(&mut bar);
         bar
     }
 
@@ -145,7 +137,7 @@ impl Behind {
 
     pub(super) fn reset(&self) {
         self.card.reset(ResetKind::Function);
-        self.card.config_write(COMMAND, &COMMAND_ON);
+        Command::set_on(&*self.card);
     }
 }
 

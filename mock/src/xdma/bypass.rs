@@ -13,7 +13,7 @@ use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag};
 use fpga_regs::xdma::Control;
 
-use crate::xdma::channel::{Direction, Seen};
+use crate::xdma::channel::{Direction, Progress};
 use crate::xdma::planted::{Misanswer, Misanswers};
 
 /// Bits of a tag: the request is the sequencer's and not a channel's own, and writes. Below them is the number of the channel's run,
@@ -46,7 +46,7 @@ struct Channel {
     control: u32,
     /// An error has stopped it, until RUN rises.
     is_stopped: bool,
-    seen: Seen,
+    progress: Progress,
     /// How often RUN has risen.
     runs: u64,
 }
@@ -76,7 +76,7 @@ impl Channels {
         let channel = self.of(direction);
         let (result, answer) = match (direction, planted, result) {
             (Direction::C2h, ..) | (Direction::H2c, None, Ok(())) => {
-                channel.seen.completed = channel.seen.completed.wrapping_add(1);
+                channel.progress.completed = channel.progress.completed.wrapping_add(1);
                 return (Ok(()), false);
             }
             (Direction::H2c, Some(answer), _) => (Err(DmaFault::HostGone), answer),
@@ -85,7 +85,7 @@ impl Channels {
         let is_noted = channel.control & answer.of_data().bits() != 0;
         if is_noted {
             channel.is_stopped = true;
-            channel.seen.events |= answer.of_data();
+            channel.progress.events |= answer.of_data();
         }
         (result, is_noted)
     }
@@ -119,13 +119,13 @@ impl Bypass {
     pub(super) fn start(&self, direction: Direction) {
         let mut channels = self.lock();
         let channel = channels.of(direction);
-        (channel.is_stopped, channel.seen) = (false, Seen::default());
+        (channel.is_stopped, channel.progress) = (false, Progress::default());
         channel.runs += 1;
     }
 
     /// Returns what has happened on a channel since the last call.
-    pub(super) fn take(&self, direction: Direction) -> Seen {
-        std::mem::take(&mut self.lock().of(direction).seen)
+    pub(super) fn take_progress(&self, direction: Direction) -> Progress {
+        std::mem::take(&mut self.lock().of(direction).progress)
     }
 
     /// Has one read of the sequencer, after `before` others, answered with `misanswer`.
@@ -231,11 +231,11 @@ mod tests {
             let gone = Err(DmaFault::HostGone);
             assert_eq!(completed(first, gone), (DmaTag(1), gone));
             assert_eq!(completed(second, Ok(&[1; 8])), (DmaTag(2), Ok(&[1; 8][..])));
-            let seen = bypass.take(direction);
-            assert_eq!((seen.completed, seen.events.bits()), (0, 0));
+            let progress = bypass.take_progress(direction);
+            assert_eq!((progress.completed, progress.events.bits()), (0, 0));
             // Nothing has stopped the channel.
             assert_eq!(completed(asked(3), Ok(&[2; 8])), (DmaTag(3), Ok(&[2; 8][..])));
-            assert_eq!(bypass.take(direction).completed, 1);
+            assert_eq!(bypass.take_progress(direction).completed, 1);
         }
         assert_eq!(bypass.completed(DmaTag(7), Err(DmaFault::HostGone)), None, "a channel's own");
     }

@@ -19,7 +19,7 @@ use crate::xdma::cms::Cms;
 use crate::xdma::icap::Icap;
 use crate::xdma::interrupts::Lines;
 use crate::xdma::memory::Memory;
-use crate::xdma::notes::{Fetches, Violation};
+use crate::xdma::notes::{Fetch, Violation};
 use crate::xdma::planted::Misanswers;
 use crate::xdma::region::Region;
 use crate::xdma::user_bar::UserBar;
@@ -79,7 +79,8 @@ pub(super) struct Card {
     /// Most descriptors of a fetch.
     pub(super) fetch_max: u32,
     pub(super) violations: Violations<Violation>,
-    pub(super) fetches: Fetches,
+    /// Fetches of descriptors, if a test wants to know them.
+    pub(super) fetches: Option<Vec<Fetch>>,
 }
 
 /// What the registers of the largest payload and read request hold after a reset: 4096 bytes.
@@ -142,14 +143,14 @@ impl Card {
             misanswers: Misanswers::default(),
             fetch_max: u32::MAX,
             violations: Violations::default(),
-            fetches: Fetches::default(),
+            fetches: None,
         }
     }
 
     /// Resets the function: registers, but not the memory, nor what user logic asserts.
     pub(super) fn reset(&mut self) {
         let asserted = self.user_lines.asserted;
-        self.config = ConfigSpace::new(&FUNCTION);
+        self.config.reset(&FUNCTION);
         self.msix = Msix::new(FUNCTION.msix);
         for channel in &mut self.channels {
             *channel = Channel::new(channel.direction, channel.number, channel.is_bypassed);
@@ -160,6 +161,7 @@ impl Card {
         (self.halted, self.credit_mode, self.pcie_control, self.flush_timeout) = (0, 0, 0, 0);
         self.user_max = [USER_MAX; 2];
         self.user_bar.reset();
+        self.update_interrupts();
     }
 
     /// Removes the card.
@@ -172,17 +174,17 @@ impl Card {
         !self.is_gone && !self.behind.as_ref().is_some_and(Behind::is_gone)
     }
 
-    /// Takes over what the sequencer's requests have done to its channels since the last access.
-    pub(super) fn look_at_bypass(&mut self) {
+    /// Adds to the sequencer's channels what its requests have done since the last access.
+    pub(super) fn take_progress_of_bypass(&mut self) {
         let Some(bypass) = &self.bypass else { return };
         for channel in self.channels.iter_mut().filter(|channel| channel.is_bypassed) {
-            channel.see(bypass.take(channel.direction));
+            channel.add(bypass.take_progress(channel.direction));
         }
         self.update_interrupts();
     }
 
-    /// Tells the sequencer's channels what the host has written.
-    pub(super) fn tell_bypass(&self) {
+    /// Copies what the host has written to the channels' registers to where the sequencer's requests see it.
+    pub(super) fn copy_control_to_bypass(&self) {
         let Some(bypass) = &self.bypass else { return };
         let control = |direction| {
             let mut channels = self.channels.iter();
@@ -218,6 +220,7 @@ impl Card {
         self.user_bar.write(offset, data)?;
         if self.icap.take_loss() {
             self.config = ConfigSpace::new(&FUNCTION);
+            self.update_interrupts();
         }
         Some(())
     }
@@ -252,13 +255,14 @@ impl Card {
         self.channels.iter().fold(0, |mask, channel| mask | channel.common_bit())
     }
 
-    /// Sends messages for the interrupts that have risen.
+    /// Sends messages for the interrupts that have risen, and sets INTx to the level of all that are enabled.
     pub(super) fn update_interrupts(&mut self) {
         let asserts = |(line, channel): (usize, &Channel)| u32::from(channel.interrupts()) << line;
         self.channel_lines.asserted = self.channels.iter().enumerate().map(asserts).fold(0, |all, one| all | one);
         for vector in self.channel_lines.risen().chain(self.user_lines.risen()) {
             self.msix.raise(vector);
         }
-        BusPorts::deliver(self.bus.as_mut(), &mut self.config, &mut self.msix);
+        let level = self.user_lines.request() | self.channel_lines.request() != 0;
+        BusPorts::deliver_with_level(self.bus.as_mut(), &mut self.config, &mut self.msix, level);
     }
 }

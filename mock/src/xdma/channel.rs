@@ -65,16 +65,16 @@ pub(super) struct Run {
 
 /// What has happened on a channel whose descriptors the sequencer loads, since the card looked last.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct Progress {
     /// Descriptors completed.
     pub(super) completed: u32,
     /// Events.
     pub(super) events: Status,
 }
 
-impl Default for Seen {
+impl Default for Progress {
     fn default() -> Self {
-        Seen { completed: 0, events: Status::empty() }
+        Progress { completed: 0, events: Status::empty() }
     }
 }
 
@@ -242,7 +242,7 @@ impl Channel {
     }
 
     /// Takes over what the sequencer's requests have done.
-    pub(super) fn see(&mut self, Seen { completed, events }: Seen) {
+    pub(super) fn add(&mut self, Progress { completed, events }: Progress) {
         self.completed = self.completed.wrapping_add(completed);
         self.note(events);
     }

@@ -38,9 +38,9 @@ impl CardEndpoint {
     /// Runs `access` on the card.
     pub(super) fn access<R>(&self, access: impl FnOnce(&mut Card) -> R) -> R {
         let mut card = self.card.lock().unwrap_or_else(PoisonError::into_inner);
-        card.look_at_bypass();
+        card.take_progress_of_bypass();
         let result = access(&mut card);
-        card.tell_bypass();
+        card.copy_control_to_bypass();
         drop(card);
         self.see_sequencer();
         result
@@ -74,7 +74,7 @@ impl CardEndpoint {
                 Err(TryLockError::WouldBlock) => return,
             };
             self.sequencer.is_new.store(false, Ordering::SeqCst);
-            card.look_at_bypass();
+            card.take_progress_of_bypass();
             card.assert_user(INTERRUPT, self.sequencer.is_asserted.load(Ordering::SeqCst));
         }
     }

@@ -7,7 +7,7 @@ use fpga_regs::xdma::{Control, DESCRIPTOR_BYTES, Descriptor, Status};
 use crate::card::bus_ports::BusPorts;
 use crate::xdma::card::Card;
 use crate::xdma::channel::{BEAT_BYTES, Direction, Request};
-use crate::xdma::notes::Violation;
+use crate::xdma::notes::{Fetch, Violation};
 use crate::xdma::planted::Misanswer;
 
 /// Most bytes of one request.
@@ -15,8 +15,8 @@ const PIECE_BYTES: u32 = 256 << 10;
 /// Most bytes that are moved in one access of the host; what a step costs besides is counted as [`STEP_WORK`] bytes.
 const WORK_MAX: u64 = 256 << 20;
 const STEP_WORK: u64 = 1024;
-/// A read request crosses no boundary of this many bytes.
-const PAGE: u64 = 4096;
+/// Descriptors that are fetched together cross no boundary of this many bytes.
+const FETCH_PAGE: u64 = 4096;
 
 impl Card {
     /// Has all channels do what they can, in turn, but not much in one access: a list may have no end.
@@ -76,7 +76,7 @@ impl Card {
         let bytes = count as usize * DESCRIPTOR_BYTES;
         let iova = run.next;
         let is_aligned = iova.is_multiple_of(DESCRIPTOR_BYTES as u64);
-        if !is_aligned || iova % PAGE + bytes as u64 > PAGE {
+        if !is_aligned || iova % FETCH_PAGE + bytes as u64 > FETCH_PAGE {
             self.violations.note(if is_aligned { Violation::ListCrossesPage } else { Violation::MisalignedList });
             self.fail(place, Status::DESCRIPTOR_ERROR_0);
             return true;
@@ -84,7 +84,9 @@ impl Card {
         if has_credits {
             channel.credits -= count;
         }
-        self.fetches.note(channel.direction, channel.number, iova, count);
+        if let Some(fetches) = &mut self.fetches {
+            fetches.push(Fetch { direction: channel.direction, channel: channel.number, iova, count });
+        }
         self.buffer.clear();
         self.buffer.resize(bytes, 0);
         self.request(place, Request::Fetch { count }, Iova(iova))

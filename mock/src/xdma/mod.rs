@@ -202,7 +202,7 @@ impl XdmaCards {
 
     /// Returns the fetches of descriptors of a card since the last call. The first call returns none, and starts to note them.
     pub fn fetches(&self, number: u32) -> Vec<Fetch> {
-        let noted = self.endpoints[number as usize].access(|card| card.fetches.noted.replace(Vec::new()));
+        let noted = self.endpoints[number as usize].access(|card| card.fetches.replace(Vec::new()));
         noted.unwrap_or_default()
     }
 
@@ -217,4 +217,101 @@ impl XdmaCards {
 fn with_channels(shape: Shape) -> Shape {
     let channels = |number: u32| number.clamp(1, CHANNELS_MAX);
     Shape { h2c: channels(shape.h2c), c2h: channels(shape.c2h), ..shape }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use fpga_hal::endpoint::{DmaPort, DmaProgress, DmaTag, InterruptPort, ResetKind};
+    use fpga_hal::{BarIndex, Iova};
+    use fpga_regs::xdma::{Block, Control, DMA_BAR, MSIX_TABLE, channel, descriptors, interrupts};
+
+    use super::*;
+
+    const COMMAND: u16 = 0x04;
+    const STATUS: u16 = 0x06;
+    const MSIX_CONTROL: u16 = 0x82;
+
+    /// A host with a page of memory, the messages that it got, and the level of INTx.
+    #[derive(Default)]
+    struct Host {
+        memory: Mutex<Vec<u8>>,
+        raised: Mutex<Vec<u16>>,
+        line: Mutex<bool>,
+    }
+
+    impl DmaPort for Host {
+        fn read(&self, _: DmaTag, Iova(address): Iova, data: &mut [u8]) -> DmaProgress {
+            data.copy_from_slice(&self.memory.lock().unwrap()[address as usize..][..data.len()]);
+            DmaProgress::Done(Ok(()))
+        }
+
+        fn write(&self, _: DmaTag, _: Iova, _: &[u8]) -> DmaProgress {
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl InterruptPort for Host {
+        fn raise(&self, vector: u16) {
+            self.raised.lock().unwrap().push(vector);
+        }
+
+        fn set_intx(&self, is_asserted: bool) {
+            *self.line.lock().unwrap() = is_asserted;
+        }
+    }
+
+    /// A card that decodes memory and masters the bus of a host.
+    fn attached() -> (XdmaCards, Arc<dyn Endpoint>, Arc<Host>) {
+        let cards = XdmaCards::new(1, Shape { memory_bytes: 1 << 20, ..Shape::default() });
+        let (card, host) = (cards.endpoint(0), Arc::new(Host::default()));
+        card.attach(Arc::clone(&host) as Arc<dyn DmaPort>, Arc::clone(&host) as Arc<dyn InterruptPort>);
+        card.config_write(COMMAND, &[6, 0]);
+        (cards, card, host)
+    }
+
+    fn write(card: &dyn Endpoint, block: Block, register: u32, value: u32) {
+        let at = Block::ALL.iter().position(|one| *one == block).unwrap() as u64 * 0x1000;
+        card.bar_write(BarIndex::new(DMA_BAR).unwrap(), at + u64::from(register), &value.to_le_bytes());
+    }
+
+    #[test]
+    fn each_run_interrupts_although_the_status_of_the_one_before_was_not_cleared() {
+        let (_cards, card, host) = attached();
+        // One descriptor, STOP and COMPLETED: 64 bytes from 64 to the card's 0.
+        let words = [0xad4b_0003_u32, 64, 64, 0, 0, 0, 0, 0];
+        *host.memory.lock().unwrap() = words.iter().flat_map(|word| word.to_le_bytes()).chain([0; 96]).collect();
+        card.config_write(MSIX_CONTROL, &[0, 0x80]);
+        let unmask = u64::from(MSIX_TABLE) + 12;
+        card.bar_write(BarIndex::new(DMA_BAR).unwrap(), unmask, &[0; 4]);
+        write(&*card, Block::Interrupts, interrupts::CHANNEL_ENABLE, 1);
+        write(&*card, Block::H2c, channel::INTERRUPT_ENABLE, 1 << 1);
+        for runs in 1..=2 {
+            write(&*card, Block::H2c, channel::CONTROL, 0);
+            for register in [descriptors::FIRST_LO, descriptors::FIRST_HI, descriptors::FIRST_ADJACENT] {
+                write(&*card, Block::H2cDescriptors, register, 0);
+            }
+            write(&*card, Block::H2c, channel::CONTROL, Control::RUN.bits() | 1 << 1 | 1 << 2);
+            assert_eq!(*host.raised.lock().unwrap(), vec![0; runs]);
+        }
+    }
+
+    #[test]
+    fn intx_has_the_level_of_what_requests_and_falls_with_a_reset() {
+        let (cards, card, host) = attached();
+        let seen = || {
+            let mut status = [0; 2];
+            card.config_read(STATUS, &mut status);
+            (*host.line.lock().unwrap(), status[0] >> 3 & 1)
+        };
+        write(&*card, Block::Interrupts, interrupts::USER_ENABLE, 1);
+        for is_asserted in [true, false, true] {
+            cards.set_user_interrupt(0, 0, is_asserted);
+            assert_eq!(seen(), (is_asserted, is_asserted.into()));
+        }
+        // User logic still asserts it, and nothing is enabled.
+        card.reset(ResetKind::Function);
+        assert_eq!(seen(), (false, 0));
+    }
 }

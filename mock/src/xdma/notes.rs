@@ -29,17 +29,3 @@ pub struct Fetch {
     /// Descriptors.
     pub count: u32,
 }
-
-/// The fetches of descriptors, if a test wants to know them.
-#[derive(Debug, Default)]
-pub(super) struct Fetches {
-    pub(super) noted: Option<Vec<Fetch>>,
-}
-
-impl Fetches {
-    pub(super) fn note(&mut self, direction: Direction, channel: u32, iova: u64, count: u32) {
-        if let Some(noted) = &mut self.noted {
-            noted.push(Fetch { direction, channel, iova, count });
-        }
-    }
-}

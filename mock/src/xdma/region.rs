@@ -14,7 +14,8 @@ use crate::xdma::user_bar::{Block, Cover, ListHeader};
 pub const INTERFACE: u128 = 0x5e0c7a11_90d1_4c0b_8f35_2c1d3b6a9e04;
 /// IDCODE of the FPGA of an Alveo U280.
 pub const IDCODE: u32 = 0x14b7_d093;
-/// What is behind the decoupler in the user BAR: offsets.
+/// What is behind the decoupler in the user BAR: offsets. The memory for rings is the shell's, but while the region is cut off, it
+/// reads zero there and takes no writes.
 pub(super) const BEHIND: Range<u32> = 0x1000..0x1_0000;
 
 /// The region. Clones are handles to the same.

@@ -124,6 +124,8 @@ impl Card {
             Block::H2c | Block::H2cDescriptors => self.write_channel(Direction::H2c, block, channel, register, value),
             Block::C2h | Block::C2hDescriptors => self.write_channel(Direction::C2h, block, channel, register, value),
         }
+        // A level that falls here may rise again in what the channels do next: that is an edge.
+        self.update_interrupts();
         self.run();
     }
 

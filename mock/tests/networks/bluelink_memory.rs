@@ -38,6 +38,46 @@ fn a_refused_read_returns_no_data() {
     assert_eq!(memory.wait(&mut fabric, SECOND), Ok(Some(vec![0; 4])));
 }
 
+/// Somebody else sends to the channel that waits for the memory.
+#[test]
+fn an_access_goes_on_after_a_packet_from_elsewhere() {
+    let mut fabric = fabric(Parameters::published(), 32);
+    let mut other = PacketPort::new(Target { board: 1, channel: 0 });
+    let mut memory = RemoteMemory::new(CPU, DRAM);
+    other.send(CPU, b"not an answer").unwrap();
+    assert_eq!((other.wait(&mut fabric, US), other.is_sent()), (Ok(None), true));
+    memory.begin_write(8, b"blue").unwrap();
+    assert_eq!(memory.wait(&mut fabric, SECOND), Err(MemoryError::Answer { bytes: 13, board: 1 }));
+    assert_eq!(memory.begin_read(8, 4), Err(MemoryError::Busy));
+    assert_eq!(memory.wait(&mut fabric, SECOND), Ok(Some(Vec::new())));
+    memory.begin_read(8, 4).unwrap();
+    assert_eq!(memory.wait(&mut fabric, SECOND), Ok(Some(b"blue".to_vec())));
+}
+
+/// A memory that answers with other bytes than the protocol has.
+#[test]
+fn an_invalid_answer_of_the_memory_ends_the_access() {
+    let mut fabric = Fabric::new(Parameters::published(), 3, &[(0, 1), (1, 2)]).unwrap();
+    let mut answers = PacketPort::new(DRAM);
+    let mut memory = RemoteMemory::new(CPU, DRAM);
+    for _ in 0..2 {
+        memory.begin_read(8, 4).unwrap();
+        assert_eq!(memory.wait(&mut fabric, US), Ok(None));
+        while answers.poll(&mut fabric).unwrap().is_none() {
+            assert_eq!(memory.wait(&mut fabric, US), Ok(None));
+        }
+        answers.send(CPU, b"odd").unwrap();
+        let ended = loop {
+            assert_eq!(answers.poll(&mut fabric), Ok(None));
+            let ended = memory.wait(&mut fabric, US);
+            if ended != Ok(None) {
+                break ended;
+            }
+        };
+        assert_eq!(ended, Err(MemoryError::Answer { bytes: 3, board: 2 }));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

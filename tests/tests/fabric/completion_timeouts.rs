@@ -112,6 +112,21 @@ fn a_fetch_that_fails_halts_the_card_and_the_driver_says_why() {
     }
 }
 
+/// No reset clears the bits of the function.
+#[test]
+fn errors_of_the_last_user_are_not_those_of_the_next() {
+    let (fabric, mut card, _buffer) = card(PLAIN);
+    fabric.plant(Fault::Unanswered { node: 0, after: 0 });
+    card.run([Instruction::nop()], LONG).unwrap_err();
+    drop(card);
+    let function = in_process::attach(fabric.endpoint(0), &domain(), "card 0").unwrap();
+    function.reset().unwrap();
+    assert_eq!(function.config_read_u32(UNCORRECTABLE).unwrap(), COMPLETION_TIMEOUT);
+    let health = Card::open(function).unwrap().sequencer_state().unwrap().health;
+    assert_eq!(health.pcie.map(|pcie| (pcie.uncorrectable, pcie.correctable)), Some((0, 0)));
+    assert!(health.is_good(), "{health}");
+}
+
 #[test]
 fn a_card_that_waits_for_an_answer_is_busy_and_others_go_on() {
     for hardware in [PLAIN, Hardware { posted_writes: None, ..ALL }] {

@@ -82,12 +82,13 @@ const NUMBERS: [(&str, Set); 23] = numbers![
 ];
 
 const CARDS: u32 = 4;
-const ODD: [u64; 18] = [
+const ODD: [u64; 19] = [
     0,
     1,
     2,
     3,
     7,
+    8,
     64,
     1_000,
     4_096,

@@ -18,8 +18,6 @@ use crate::on_card::OnCard;
 use crate::proto::optweb::lane::{Claim, LaneId};
 use crate::proto::refusal::{Refusal, bad_field};
 
-const QUEUE: usize = 0;
-
 impl Card {
     /// Returns whether an instruction could be issued beside those that run.
     fn has_free_lane(&self) -> bool {
@@ -37,21 +35,21 @@ impl OnCard<'_> {
             return;
         }
         let has_fetched = sequencer.next.is_some() || !sequencer.prefetched.is_empty();
-        if sequencer.launch.is_some() || (has_fetched && card.rings[QUEUE].has_room(sequencer.unfinished())) {
+        if sequencer.launch.is_some() || (has_fetched && card.rings.has_room(sequencer.unfinished())) {
             if let Some(at) = self.next_issue() {
                 let card = &mut *self.card;
                 card.sequencer.issue_at = Some(at);
                 let epoch = card.epoch;
                 self.env.schedule(at, Event::Issue { card: self.index(), epoch });
             }
-        } else if !has_fetched && card.rings[QUEUE].next_fetch(1).is_some() {
+        } else if !has_fetched && card.rings.next_fetch(1).is_some() {
             card.sequencer.is_fetching = true;
-            self.push_host_job(Job::Fetch { queue: QUEUE });
+            self.push_host_job(Job::Fetch);
         }
     }
 
     /// Takes the instructions of a fetch.
-    pub(crate) fn fetched(&mut self, queue: usize, words: Result<&[u8], HostFault>) {
+    pub(crate) fn fetched(&mut self, words: Result<&[u8], HostFault>) {
         let card = &mut *self.card;
         card.sequencer.is_fetching = false;
         let words = match words {
@@ -59,7 +57,7 @@ impl OnCard<'_> {
             Err(fault) => return self.halt(Errors::FETCH_FAULT | fault.errors()),
         };
         let (words, _) = words.as_chunks::<{ instruction::BYTES }>();
-        card.rings[queue].fetched(words.len() as u32);
+        card.rings.fetched(words.len() as u32);
         card.sequencer.prefetched.extend(words);
         self.kick();
     }
@@ -160,8 +158,8 @@ impl OnCard<'_> {
         let lane = self.lane_mut(at);
         (lane.running, lane.claim) = (Some(running), claim);
         let begun = refusal.map_or_else(|| self.begin(at, &instruction), Err);
-        if let Err((status, detail)) = begun {
-            self.fail_after(at, status, detail, self.env.profile.cycles(self.env.profile.dispatch_cycles));
+        if let Err(refusal) = begun {
+            self.fail_after(at, refusal, self.env.profile.cycles(self.env.profile.dispatch_cycles));
         }
     }
 }

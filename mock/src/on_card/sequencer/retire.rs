@@ -4,6 +4,7 @@ use cmdseq::completion::{Completion, Status};
 use cmdseq::{Flags, Instruction};
 use fpga_regs::bits::Errors;
 
+use crate::card::Card;
 use crate::card::host_jobs::Job;
 use crate::card::in_flight::Ended;
 use crate::card::running::{Running, Work};
@@ -13,9 +14,20 @@ use crate::on_card::OnCard;
 use crate::proto::optweb::lane::{Claim, LaneId};
 use crate::proto::refusal::Refusal;
 
+impl Card {
+    /// Issues nothing until the host sets RUN. An instruction that was not issued stays in the ring.
+    pub(crate) fn issue_no_more(&mut self) {
+        self.sequencer.may_run = false;
+        // A frozen card stays busy.
+        if !self.is_frozen {
+            self.sequencer.issue_at = None;
+        }
+    }
+}
+
 impl OnCard<'_> {
     /// Fails the lane's instruction after `delay`.
-    pub(crate) fn fail_after(&mut self, at: LaneId, status: Status, detail: u16, delay: u64) {
+    pub(crate) fn fail_after(&mut self, at: LaneId, (status, detail): Refusal, delay: u64) {
         if let Some(running) = self.running_mut(at) {
             (running.status, running.detail, running.work) = (status, detail, Work::Timed);
         }
@@ -138,20 +150,20 @@ impl OnCard<'_> {
         };
         let interrupt = over.flags.contains(Flags::INTERRUPT);
         self.card.sequencer.completing += 1;
-        self.push_host_job(Job::Complete { queue: 0, completion, interrupt });
+        self.push_host_job(Job::Complete { completion, interrupt });
     }
 
     /// The completion is in host memory.
-    pub(crate) fn completion_written(&mut self, queue: usize, interrupt: bool, went_well: bool) {
+    pub(crate) fn completion_written(&mut self, interrupt: bool, went_well: bool) {
         let card = &mut *self.card;
         card.sequencer.completing -= 1;
         if !went_well {
             return self.halt(Errors::COMPLETION_FAULT);
         }
-        card.rings[queue].completed();
+        card.rings.completed();
         card.sequencer.retired += 1;
-        if card.rings[queue].take_due_interrupt() || interrupt {
-            card.interrupt(queue);
+        if card.rings.take_due_interrupt() || interrupt {
+            card.interrupt();
         }
         self.kick();
     }
@@ -167,20 +179,18 @@ impl OnCard<'_> {
         let card = &mut *self.card;
         card.errors |= why;
         card.sequencer.is_halted = true;
-        card.sequencer.may_run = false;
+        card.issue_no_more();
     }
 
     /// Ends the running instructions for the host, and stops.
     pub(crate) fn abort(&mut self) {
         let card = &mut *self.card;
-        card.sequencer.may_run = false;
+        card.issue_no_more();
         if card.is_frozen {
             return;
         }
         // The instructions have ended: a kept job would be taken for a later instruction's.
         card.links.iter_mut().for_each(|link| link.inbound.clear());
-        // An instruction that was not issued stays in the ring.
-        card.sequencer.issue_at = None;
         if card.oldest_lane().is_none() {
             self.abort_between();
         }

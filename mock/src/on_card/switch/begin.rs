@@ -80,10 +80,10 @@ impl OnCard<'_> {
         transfer.not_ready = if is_rendezvous { transfer.sends.len() } else { 0 };
         let card = &mut *self.card;
         for (place, send) in transfer.sends.iter().enumerate() {
-            card.links[send.port].set_send(at.lane, place);
+            card.links[send.port].send = Some((at.lane, place));
         }
         for (place, receive) in transfer.receives.iter().enumerate() {
-            card.links[receive.port].set_receive(at.lane, place);
+            card.links[receive.port].receive = Some((at.lane, place));
         }
         let reads = transfer.reads();
         self.set_work(at, Work::Transfer(Box::new(transfer)));

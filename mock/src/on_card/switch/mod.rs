@@ -114,14 +114,9 @@ impl OnCard<'_> {
         Some((LaneId { card, ..at }, back))
     }
 
-    /// Picoseconds that the links after the first add on the way out of `port`.
-    pub(crate) fn farther_ps(&self, port: usize) -> u64 {
-        self.card.links[port].farther_ps
-    }
-
     /// Sends something out of `port`, to arrive after `delay` if the way is one link. A link that is down loses it.
     pub(crate) fn carry(&mut self, at: LaneId, port: usize, delay: u64, what: Carried) {
-        let delay = delay + self.farther_ps(port);
+        let delay = delay + self.card.links[port].farther_ps;
         if let Some((to, back)) = self.far_end(at, port) {
             let what = self.hit(port, what);
             let session = self.card.links[port].session;
@@ -231,6 +226,7 @@ mod tests {
     use std::sync::Arc;
 
     use cmdseq::Operand;
+    use fpga_regs::bits::Errors;
 
     use super::*;
     use crate::environment::Pace;
@@ -304,6 +300,39 @@ mod tests {
             while core.run_some(1) {}
             assert_eq!(hosts[1].statuses(), [Status::Done]);
             assert_eq!(core.cards[1].memory.read(0, 64).unwrap(), [1, 0, 0, 0, 0, 0, 0, 0].repeat(8));
+        }
+    }
+
+    #[test]
+    fn a_broadcast_whose_source_cannot_be_read_sends_nothing() {
+        let mut core = Core::new(Profile::optweb(4));
+        core.env.pace = Pace::Due;
+        let host = Arc::new(Host::default());
+        host.attach(&mut core, 0);
+        core.cards[0].memory.flip_bits(0, 2);
+        core.begin_alone(0, Instruction::broadcast(0, Operand::card(0), Operand::card(1 << 20), 4096));
+        while core.cards[0].is_busy() {
+            assert!(core.run_some(1), "the broadcast does not end");
+        }
+        assert_eq!(host.statuses(), [Status::MemoryError]);
+        // No card receives: nothing tells the source to begin.
+        core.begin_alone(0, Instruction::send(1, Operand::card(65536), 1 << 20));
+        while core.run_some(1) {}
+        let Some(Running { work: Work::Transfer(transfer), .. }) = core.running(LaneId::first(0)) else { panic!() };
+        assert_eq!(transfer.sends[0].state, SendState::AwaitsReady);
+        assert!(core.cards[1].errors.is_empty(), "{:?}", core.cards[1].errors);
+    }
+
+    #[test]
+    fn a_receive_buffer_holds_beats() {
+        // 512 beats of 32 bytes.
+        for (bytes, most) in [(0, 512), (1, 512), (32, 512), (33, 256), (16 << 10, 1)] {
+            let (mut core, _hosts) = two_cards();
+            for id in 0..=most {
+                assert!(core.cards[1].errors.is_empty(), "burst {id} of {bytes} bytes");
+                core.on(1).burst_head_came(LaneId::first(1), 0, id, vec![0; bytes].into());
+            }
+            assert_eq!(core.cards[1].errors, Errors::RECEIVE_OVERRUN, "{bytes} bytes");
         }
     }
 }

@@ -7,7 +7,7 @@ use fpga_regs::bits::Errors;
 
 use crate::card::running::{Running, Work, memory_refusal};
 use crate::event::Event;
-use crate::net::buffer::{Burst, Way};
+use crate::net::buffer::{Burst, Way, beats};
 use crate::net::payload::Payload;
 use crate::on_card::OnCard;
 use crate::proto::optweb::lane::LaneId;
@@ -32,10 +32,8 @@ impl OnCard<'_> {
             return;
         }
         let inbound = &mut card.links[port].inbound;
-        let bytes = data.len() as u64;
-        // A burst without data still takes a beat.
-        let most = (buffer / self.env.profile.beat_bytes.max(1)) as usize;
-        if inbound.buffered_bytes() + bytes > buffer || inbound.bursts() >= most.max(1) && bytes == 0 {
+        let (bytes, beat) = (data.len() as u64, self.env.profile.beat_bytes.max(1));
+        if inbound.buffered_beats(beat) + beats(bytes, beat) > beats(buffer, beat) {
             // Links have no backpressure: data that does not fit is lost.
             card.errors |= Errors::RECEIVE_OVERRUN;
             return;

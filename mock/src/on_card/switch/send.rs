@@ -122,6 +122,9 @@ impl OnCard<'_> {
         let (is_multicast, is_rendezvous) = (transfer.is_multicast, transfer.is_rendezvous);
         let sends = transfer.sends.clone();
         let (own, contribution, partial) = (transfer.own, transfer.contribution, transfer.partial);
+        if !is_rendezvous && !self.send_bursts(at, is_multicast) {
+            return;
+        }
         let mut together = Vec::new();
         for (place, send) in sends.iter().enumerate() {
             let Way(way) = send.way;
@@ -133,9 +136,6 @@ impl OnCard<'_> {
                 passes.push(self.env.resources[self.index()].channel(send.address));
                 self.start_stream(send.bytes, passes, StreamPurpose::Send { at, send: place });
             }
-        }
-        if !is_rendezvous {
-            self.send_bursts(at, is_multicast);
         }
         if let Some(own) = own {
             let resources = &self.env.resources[self.index()];
@@ -182,11 +182,13 @@ impl OnCard<'_> {
         })
     }
 
-    /// Eager: sends the current data to the receive buffers of the other cards.
-    fn send_bursts(&mut self, at: LaneId, is_multicast: bool) {
+    /// Eager: sends the current data to the receive buffers of the other cards. Returns `false` if it failed the instruction instead.
+    fn send_bursts(&mut self, at: LaneId, is_multicast: bool) -> bool {
         let to_buffer = self.env.profile.to_receive_buffer_ps();
         let card = &mut *self.card;
-        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else { return };
+        let Some(Running { work: Work::Transfer(transfer), .. }) = &mut card.lanes[at.lane].running else {
+            return false;
+        };
         let mut shared: Option<Arc<[u8]>> = None;
         let mut bursts = Vec::with_capacity(transfer.sends.len());
         for send in &mut transfer.sends {
@@ -194,7 +196,10 @@ impl OnCard<'_> {
                 Some(data) => data,
                 None => match card.memory.read(send.address, send.bytes) {
                     Ok(data) => data.into(),
-                    Err(error) => return self.fail(at, memory_refusal(error)),
+                    Err(error) => {
+                        self.fail(at, memory_refusal(error));
+                        return false;
+                    }
                 },
             };
             shared = Some(Arc::clone(&data));
@@ -206,6 +211,7 @@ impl OnCard<'_> {
         for (port, id, data) in bursts {
             self.carry(at, port, to_buffer, Carried::BurstHead { id, data });
         }
+        true
     }
 
     /// The last beat of a send is out.

@@ -94,11 +94,6 @@ impl<P: Payload> Receiver<P> {
         self.buffer.front()
     }
 
-    /// Returns the number of flits in the receive buffer.
-    pub fn buffered(&self) -> usize {
-        self.buffer.len()
-    }
-
     /// Returns whether the sender waits for an acknowledgement.
     pub fn is_owed(&self) -> bool {
         self.is_owed

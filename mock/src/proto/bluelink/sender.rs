@@ -51,11 +51,6 @@ impl<P: Payload> Sender<P> {
         self.unacknowledged
     }
 
-    /// Returns whether the receiver has said "no more".
-    pub fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
     /// Returns the flit to send at `now`, if there is one. Calls `input` only if a new flit may be sent.
     pub fn transmit(&mut self, now: u64, input: impl FnOnce() -> Option<Datum<P>>) -> Option<(Datum<P>, Sequence)> {
         let is_late = now >= self.waiting_since.saturating_add(self.timeout);

@@ -1,4 +1,6 @@
 //! The link layer: flits as words of 32 bits, as a transceiver takes them (BlueLink paper, section VI).
+//!
+//! For an end on its own: a fabric carries whole flits.
 
 use super::flit::Payload;
 

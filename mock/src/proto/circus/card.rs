@@ -2,9 +2,10 @@
 
 use crate::engine::{Clock, Component, ComponentId, Context, Cycle, Region, Time};
 use crate::net::flit::{FLIT_BYTES, Flit, train};
+use crate::net::noise::BitErrors;
 use crate::net::replay::{Answer, InOrder, Window};
 use crate::net::router::{Exits, Router};
-use crate::net::serial::{BitErrors, Transmitter};
+use crate::net::serial::Transmitter;
 use crate::profile::circus::PACKET_BYTES;
 use crate::proto::circus::fifo::Wires;
 use crate::proto::circus::kernels::Module;
@@ -54,7 +55,7 @@ impl Line {
     /// Sends a flit, and returns when it arrives and as what.
     fn send(&mut self, now: Time, number: u64, mut flit: Flit) -> (Time, Message) {
         let arrives = self.transmitter.send(now) + self.latency;
-        let is_good = !self.errors.disturb(&mut flit);
+        let is_good = self.errors.pass(&mut flit.word) == 0;
         (arrives, Message::Flit { port: self.peer_port, number, is_good, flit })
     }
 }

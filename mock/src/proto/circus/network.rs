@@ -4,9 +4,10 @@ use cmdseq::routing::{PortTables, RouteError, Torus};
 
 use crate::engine::{Clock, ComponentId, Time, World};
 use crate::net::flit::FLIT_BYTES;
+use crate::net::noise::BitErrors;
 use crate::net::replay::{InOrder, Window};
 use crate::net::router::{Port, Router, RouterCounters, Settings};
-use crate::net::serial::{BitErrors, Framing, Transmitter};
+use crate::net::serial::{Framing, Transmitter};
 use crate::profile::circus::{PACKET_BYTES, Profile};
 use crate::proto::circus::build::{Built, HostEnd, Places, build};
 use crate::proto::circus::card::{Card, Line, Message};

@@ -40,7 +40,7 @@ pub(crate) struct Packet {
 impl Format {
     /// Returns the number of nodes that a destination can name.
     pub(crate) fn nodes(self) -> u32 {
-        1 << self.destination_bits.min(31)
+        1 << self.destination_bits
     }
 
     pub(crate) fn encode(self, packet: &Packet) -> [u8; PACKET_BYTES] {

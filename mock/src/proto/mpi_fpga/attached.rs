@@ -38,15 +38,24 @@ impl Network {
         this
     }
 
-    /// Returns the number of calls that `node` has begun on a communicator in its present era.
-    pub(crate) fn begun(&self, node: u32, id: ContextId) -> u32 {
-        self.numbers.get(&(node, id.index() as u8)).map_or(0, |number| number & 0xffff)
+    /// Returns the number of calls that `node` has begun on a communicator in its present era, modulo 2^16.
+    fn begun(&self, node: u32, id: ContextId) -> u16 {
+        self.numbers.get(&(node, id.index() as u8)).map_or(0, |number| *number as u16)
     }
 
-    /// Whether the next call of `node` on a communicator of `members` has to wait for the calls of another one.
+    /// Returns how many more calls on a communicator `node` has begun than `other`; 0 if it has not begun more.
+    fn ahead(&self, node: u32, other: u32, id: ContextId) -> u16 {
+        self.begun(node, id).wrapping_sub(self.begun(other, id)).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Returns whether `other` has not begun a call on a communicator that `node` has begun.
+    pub(crate) fn is_behind(&self, other: u32, node: u32, id: ContextId) -> bool {
+        self.ahead(node, other, id) > 0
+    }
+
+    /// Returns whether the next call of `node` on a communicator of `members` has to wait for the calls of another one.
     pub(crate) fn is_far_ahead(&self, node: u32, id: ContextId, members: &[u32]) -> bool {
-        let ahead = |other: &u32| (self.begun(node, id) as u16).wrapping_sub(self.begun(*other, id) as u16);
-        members.iter().any(|other| (CALLS_AHEAD..1 << 15).contains(&ahead(other)))
+        members.iter().any(|other| self.ahead(node, *other, id) >= CALLS_AHEAD)
     }
 
     /// Gives the switch of a card its communicator table.
@@ -159,5 +168,70 @@ impl Network {
         host.ended?;
         let sent = host.sent?;
         Some(Ended { sent, output: host.take()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cmdseq::reduction::{Combine, Element, Reduction};
+    use cmdseq::switch::{Collective, Form};
+
+    use super::*;
+    use crate::profile::mpi_fpga::Profile;
+    use crate::proto::communicator_table::{Entry, Format};
+
+    const CARDS: u32 = 4;
+    const BYTES: usize = 100 << 10;
+    /// Time in which the first phits of a message reach the switch, and time for everything.
+    const FIRST: Time = 50_000;
+    const ALL: Time = 1_000_000_000;
+
+    fn network() -> Network {
+        Network::new(&Profile::on_cards(), "2x2x1".parse().unwrap()).unwrap()
+    }
+
+    /// Has node 0 begin to give more bytes than the FIFO of its switch has room for.
+    fn begin(network: &mut Network) {
+        let combine = Some(Combine::new(Reduction::Sum, Element::U8));
+        let (collective, form) = (Collective::Allreduce, Form::Doubling);
+        let call = Call { context: ContextId::WORLD, collective, form, combine, root: 0, bytes: BYTES as u32 };
+        network.begin(0, call, 0, (0, CARDS), &[1; BYTES]);
+    }
+
+    fn has_sent(network: &Network) -> bool {
+        matches!(network.world.get(network.hosts[0]), Node::Host(host) if host.sent.is_some())
+    }
+
+    #[test]
+    fn a_card_is_behind_another_at_any_count_of_calls() {
+        let (mut network, id) = (network(), ContextId::WORLD);
+        for count in 0..1 << 17 {
+            assert!(!network.is_behind(0, 1, id) && !network.is_behind(1, 0, id), "{count}");
+            network.next_number(0, id);
+            assert!(!network.is_behind(0, 1, id) && network.is_behind(1, 0, id), "{count}");
+            network.next_number(1, id);
+        }
+    }
+
+    #[test]
+    fn messages_of_an_unknown_communicator_leave_the_fifo_of_a_switch() {
+        let mut network = network();
+        begin(&mut network);
+        network.run_until(ALL);
+        assert!(has_sent(&network));
+    }
+
+    #[test]
+    fn a_message_whose_communicator_is_freed_leaves_the_fifo_of_a_switch() {
+        let mut network = network();
+        let mut table = Table::new(Format::PUBLISHED);
+        table.insert(&Entry::new(ContextId::WORLD, CARDS, 0, |rank| rank as u16).unwrap()).unwrap();
+        network.set_table(0, &Arc::new(table));
+        begin(&mut network);
+        network.run_until(FIRST);
+        assert!(!has_sent(&network));
+        network.set_table(0, &Arc::new(Table::new(Format::PUBLISHED)));
+        network.run_until(ALL);
+        assert!(has_sent(&network));
     }
 }

@@ -7,12 +7,14 @@
 
 use cmdseq::communicator::ContextId;
 use cmdseq::reduction::{Combine, Element, Reduction};
-use cmdseq::switch::{Call, Chunk, Collective, Form, HEADER_BYTES, Head, NAMES_BYTES, PROCESSOR_HEADER_BYTES};
+use cmdseq::switch::{
+    Call, Chunk, Collective, Form, HEADER_BYTES, Head, NAMES_BYTES, PHIT_BYTES, PROCESSOR_HEADER_BYTES,
+};
 
 use crate::net::flit::{FLIT_BYTES, Flit, train};
 
-/// Bytes of a phit.
-pub(crate) const PHIT_BYTES: usize = FLIT_BYTES;
+// A flit of the routers is a phit.
+const _: () = assert!(FLIT_BYTES == PHIT_BYTES);
 /// Place of the number of the call behind block, chunk and root.
 const NUMBER_AT: usize = 6;
 

@@ -263,26 +263,35 @@ impl Switch {
         }
     }
 
+    /// Begins the message of a processor whose head `flit` is, if the switch knows its communicator.
+    fn begin_stream(&mut self, port: usize, processor: u16, flit: &Flit) {
+        let header = flit.word.first_chunk::<PROCESSOR_HEADER_BYTES>();
+        let Some((call, number)) = header.and_then(|header| read_processor_header(*header)) else { return };
+        let entry = call.context.index() as u8;
+        let Some((rank, size)) = self.members.rank(entry, number, processor) else {
+            self.unknown += 1;
+            return;
+        };
+        let blocks = call.inputs(rank, size);
+        let total = blocks.len() * call.bytes as usize;
+        let stream = Stream { call, number, blocks, index: 0, bytes: Vec::new(), used: 0, total, given_back: 0 };
+        let id = (port, entry, number);
+        self.streams.insert(id, stream);
+        self.incoming.insert(port, id);
+    }
+
     /// Converts a processor packet: cuts its data into chunks as they arrive.
     fn arrive_from_processor(&mut self, port: usize, processor: u16, flit: &Flit, context: &mut Context<'_, Message>) {
         let mut bytes = &flit.word[..];
         if flit.is_head {
-            let header =
-                flit.word.first_chunk::<PROCESSOR_HEADER_BYTES>().and_then(|header| read_processor_header(*header));
-            let Some((call, number)) = header else { return };
-            let Some((rank, size)) = self.members.rank(call.context.index() as u8, number, processor) else {
-                self.unknown += 1;
-                return;
-            };
-            let blocks = call.inputs(rank, size);
-            let total = blocks.len() * call.bytes as usize;
-            let stream = Stream { call, number, blocks, index: 0, bytes: Vec::new(), used: 0, total, given_back: 0 };
-            let id = (port, stream.call.context.index() as u8, number);
-            self.streams.insert(id, stream);
-            self.incoming.insert(port, id);
+            self.incoming.remove(&port);
+            self.begin_stream(port, processor, flit);
             bytes = &flit.word[PROCESSOR_HEADER_BYTES..];
         }
-        let Some(stream) = self.incoming.get(&port).and_then(|id| self.streams.get_mut(id)) else { return };
+        let Some(stream) = self.incoming.get(&port).and_then(|id| self.streams.get_mut(id)) else {
+            // The message is of no communicator that the switch knows.
+            return self.free(port, 1, context);
+        };
         stream.bytes.extend(bytes);
         let mut ready = Vec::new();
         while let Some(block) = stream.blocks.clone().next() {
@@ -315,7 +324,7 @@ impl Switch {
         }
         let Some(steps) = self.members.steps(&head) else {
             self.unknown += 1;
-            return;
+            return self.give_back_of(&head, tag, payload.len(), context);
         };
         let (now, mut emitted, mut used) = (context.now(), Vec::new(), Vec::new());
         self.units.accept(now, &head, (tag, payload), || steps, (&mut emitted, &mut used));
@@ -357,8 +366,13 @@ impl Switch {
         if stream.used == stream.total {
             self.streams.remove(&id);
         }
-        if free > 0 {
-            let message = Message::Credit { port: line.peer_port, virtual_channel: 0, phits: free };
+        self.free(id.0, free, context);
+    }
+
+    /// Tells a processor that its FIFO has room for so many phits more.
+    fn free(&self, port: usize, phits: usize, context: &mut Context<'_, Message>) {
+        if let (Some(Some(line)), 1..) = (self.surroundings.lines.get(port), phits) {
+            let message = Message::Credit { port: line.peer_port, virtual_channel: 0, phits };
             context.send(line.peer, line.latency, message);
         }
     }

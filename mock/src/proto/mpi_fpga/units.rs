@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 
 use cmdseq::reduction::{Accumulator, Combine};
-use cmdseq::switch::{Chunk, Head, Source, Step, Target, fold_order, unit_cycles};
+use cmdseq::switch::{Chunk, Head, PHIT_BYTES, Source, Step, Target, fold_order, unit_cycles};
 
 use crate::engine::{Clock, Cycle, Time};
-use crate::proto::mpi_fpga::header::{PHIT_BYTES, era_of, leader_of};
+use crate::proto::mpi_fpga::header::{era_of, leader_of};
 
 /// Returns the aggregation logic units of 64 bits in a switch of `radix` ports with `units` gather reduction units (table 3):
 /// a unit has one of 256 bits for each port.

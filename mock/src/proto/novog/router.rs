@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 
 use cmdseq::routing::{NodeTables, RouteKind, Torus3};
 
+use crate::profile::novog::ROUTER_CYCLES;
+
 /// Outputs: six links, and the node itself. Inputs: six links, and one or more of the node.
 const PORTS: usize = Torus3::LINKS + 1;
 /// IC, RL and ML, before VA.
 const LOOKUP_CYCLES: u64 = 3;
 /// SA, ReL and ReW, after VA.
 pub(super) const SWITCH_CYCLES: u64 = 3;
+const _: () = assert!(LOOKUP_CYCLES + 1 + SWITCH_CYCLES == ROUTER_CYCLES, "VA takes a cycle");
 
 /// The 256 bits of a packet, as numbers that reductions add.
 pub type Payload = [u64; 4];

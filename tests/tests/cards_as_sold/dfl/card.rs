@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cmdseq::Instruction;
-use fpga_driver::{Card, CardFunctions, Error, State};
+use fpga_driver::{Card, CardFunctions, Error, ErrorKind, State};
 use fpga_hal::Domain;
 use fpga_hal::vfio_user::{Server, connect};
 use fpga_select::Selector;
@@ -35,7 +35,7 @@ fn a_reset_of_the_card_resets_its_port() {
     }
     cards.first.withhold_port_acknowledge(true);
     let error = card.reset().unwrap_err();
-    assert!(matches!(error, Error::Control(_)), "{error}");
+    assert!(matches!(error, Error::Control(_)) && error.kind() == ErrorKind::Timeout, "{error}");
     assert_ne!(card.state(), State::Running);
     cards.first.withhold_port_acknowledge(false);
     card.reset().unwrap();

@@ -313,8 +313,7 @@ fn control_function_and_card_take_turns() {
     let [all, in_bar_2] = [0, 2].map(|from| control.features().iter().filter(|(bar, _)| bar.index() >= from).count());
     assert_eq!((all, in_bar_2), (9, 3));
     let busy = Card::open(function.clone()).unwrap_err();
-    let source = std::error::Error::source(&busy).and_then(|source| source.downcast_ref::<fpga_hal::Error>());
-    assert!(matches!(source, Some(fpga_hal::Error::InUse { .. })), "{busy}: {source:?}");
+    assert!(matches!(busy, fpga_driver::Error::Bus(fpga_hal::Error::InUse { .. })), "{busy:?}");
     control.reset_accelerator().unwrap();
     drop(control);
     let mut card = Card::open(function.clone()).unwrap();

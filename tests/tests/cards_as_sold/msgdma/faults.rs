@@ -276,7 +276,7 @@ fn what_the_engine_cannot_move_is_refused_before_it_starts() {
         (Piece { address: 1, ..good.clone() }, "multiples of 64"),
         (Piece { address: 1 << 48, ..good.clone() }, "48 address bits"),
         (Piece { address: u64::MAX - 63, ..good.clone() }, "48 address bits"),
-        (Piece { buffer: other, ..good.clone() }, "another domain"),
+        (Piece { buffer: other, ..good.clone() }, "other functions"),
     ];
     for (piece, why) in cases {
         let error = engine.transfer(Direction::ToCard, &[good.clone(), piece]).unwrap_err();

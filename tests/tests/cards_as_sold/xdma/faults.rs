@@ -257,7 +257,7 @@ fn what_the_engine_cannot_move_is_refused_before_it_starts() {
         (piece(&buffer, 1, 0, 8192), "8192 bytes at 1 of a buffer of 8192"),
         (piece(&buffer, usize::MAX, 0, 2), "of a buffer of 8192"),
         (piece(&buffer, 0, u64::MAX - 5, 10), "64 address bits"),
-        (piece(&elsewhere, 0, 0, 10), "another domain"),
+        (piece(&elsewhere, 0, 0, 10), "other functions"),
     ] {
         let good = piece(&buffer, 0, 0, 10);
         let error = engine.transfer(Direction::H2c, &[good, bad]).unwrap_err();
