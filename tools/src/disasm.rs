@@ -1,11 +1,11 @@
 //! `fpgactl disasm FILE`: disassembles a binary; the output reassembles to identical bytes.
 
-use cmdseq::asm::disassemble;
+use cmdseq::asm::{Limits, disassemble};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 use crate::{output, source};
 
 #[derive(JsonSchema, Serialize)]
@@ -19,6 +19,13 @@ pub(crate) struct Printed {
 pub(crate) fn run(cli: &Cli, arguments: &cli::Disasm) -> Result<()> {
     let assembly = source::binary(&arguments.file)?;
     let text = disassemble(&assembly);
+    let most = Limits::default().source_bytes;
+    if text.len() > most {
+        let (file, bytes) = (arguments.file.display(), text.len());
+        let cause =
+            format!("{file}: its source would have {bytes} B, and `asm` accepts at most {most} (limit source_bytes)");
+        return Err(Failure::refused(cause));
+    }
     if cli.json {
         let programs = assembly.programs.iter().map(|one| one.rank).collect();
         return output::json(&Printed { schema: "fpgactl.disasm/1", ranks: assembly.ranks, programs, text });

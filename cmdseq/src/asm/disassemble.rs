@@ -11,38 +11,55 @@ use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 
 /// Fewest consecutive members that are written as a range.
 const RUN_MIN: usize = 3;
+/// Fewest consecutive equal instructions that are written as a loop.
+const LOOP_MIN: usize = 4;
+/// Most different programs in one chain of `else if`. The assembler evaluates a chain from its begin for each rank.
+const CHAIN_MAX: usize = 16;
+
+/// Consecutive ranks with the same program: the first, the last, and the program.
+type Alike<'a> = (u32, u32, &'a RankProgram);
 
 /// Returns a source that assembles to `assembly`, for the same number of ranks and the same ranks.
 ///
 /// Ranks with the same program share one branch. Buffers keep their names. Names of constants and labels are lost, and card
-/// addresses are numbers.
+/// addresses are numbers. The source of long programs may exceed [`Limits::source_bytes`](super::Limits::source_bytes).
 pub fn disassemble(assembly: &Assembly) -> String {
     let mut text = format!("ranks {}\n", assembly.ranks);
-    let mut alike: Vec<(u32, u32, &RankProgram)> = Vec::new();
+    let mut alike: Vec<Alike<'_>> = Vec::new();
     for program in &assembly.programs {
         match alike.last_mut().filter(|(_, last, with)| *last + 1 == program.rank && is_same(with, program)) {
             Some((_, last, _)) => *last = program.rank,
             None => alike.push((program.rank, program.rank, program)),
         }
     }
-    if let [(0, last, program)] = alike.as_slice()
-        && *last + 1 == assembly.ranks
-    {
-        text += &body(program, "");
-        return text;
-    }
-    for (index, (first, last, program)) in alike.iter().enumerate() {
-        let word = if index == 0 { "if" } else { "else if" };
-        let _ = match first == last {
-            true => writeln!(text, "{word} rank == {first}"),
-            false => writeln!(text, "{word} rank >= {first} and rank <= {last}"),
-        };
-        text += &body(program, "  ");
-    }
-    if !alike.is_empty() {
-        text += "end\n";
+    match alike.as_slice() {
+        [(0, last, program)] if *last + 1 == assembly.ranks => text += &body(program, ""),
+        all => branches(&mut text, all),
     }
     text
+}
+
+/// Writes a branch for each of `alike`: a chain of few, or both halves of many, which are not indented to keep the text short.
+fn branches(text: &mut String, alike: &[Alike<'_>]) {
+    if alike.len() > CHAIN_MAX {
+        let (low, high) = alike.split_at(alike.len() / 2);
+        let _ = writeln!(text, "if rank < {}", high[0].0);
+        branches(text, low);
+        *text += "else\n";
+        branches(text, high);
+    } else {
+        for (index, (first, last, program)) in alike.iter().enumerate() {
+            let word = if index == 0 { "if" } else { "else if" };
+            let _ = match first == last {
+                true => writeln!(text, "{word} rank == {first}"),
+                false => writeln!(text, "{word} rank >= {first} and rank <= {last}"),
+            };
+            *text += &body(program, "  ");
+        }
+    }
+    if !alike.is_empty() {
+        *text += "end\n";
+    }
 }
 
 fn is_same(a: &RankProgram, b: &RankProgram) -> bool {
@@ -108,8 +125,19 @@ fn body(program: &RankProgram, indent: &str) -> String {
         let _ = writeln!(text, "{indent}blocks {name} = {slot} of {}", blocks(table));
         names.tables.push((*slot, name));
     }
-    for (index, instruction) in program.instructions.iter().enumerate() {
-        let _ = writeln!(text, "{indent}{}", instruction_text(program, index, instruction, &names));
+    let round = free("i".to_owned());
+    let lines = program.instructions.iter().enumerate();
+    let mut lines = lines.map(|(index, instruction)| instruction_text(program, index, instruction, &names)).peekable();
+    while let Some(line) = lines.next() {
+        let mut count = 1;
+        while lines.next_if_eq(&line).is_some() {
+            count += 1;
+        }
+        if count >= LOOP_MIN {
+            let _ = writeln!(text, "{indent}for {round} in 0 .. {count}\n{indent}  {line}\n{indent}end");
+        } else {
+            text += &format!("{indent}{line}\n").repeat(count);
+        }
     }
     text
 }

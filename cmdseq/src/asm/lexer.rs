@@ -4,6 +4,8 @@ use super::diagnostic::{Finding, Span};
 
 /// Largest number of characters in a name.
 pub(super) const NAME_MAX: usize = 64;
+/// Largest number of words, numbers, texts and signs in a line. A table of as many blocks as there may be has a quarter of them.
+const TOKENS_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -54,6 +56,10 @@ pub(super) fn line(text: &str, file: u32, line: u32) -> (Vec<Token>, Option<Find
         let (kind, end) = token(&characters, start);
         let span = Span { file, line, column: start as u32 + 1, width: (end - start) as u32 };
         match kind {
+            Ok(_) if tokens.len() == TOKENS_MAX => {
+                let message = format!("line too long: at most {TOKENS_MAX} words, numbers and signs");
+                return (tokens, Some(Finding::new(span, message)));
+            }
             Ok(kind) => tokens.push(Token { kind, span }),
             Err(message) => return (tokens, Some(Finding::new(span, message))),
         }
@@ -125,6 +131,16 @@ mod tests {
         {
             assert!(number(word).is_err(), "{word}");
         }
+    }
+
+    #[test]
+    fn a_line_has_a_limit() {
+        let text = "0,".repeat(TOKENS_MAX / 2);
+        assert!(line(&text, 0, 1).1.is_none());
+        let (_, error) = line(&format!("{text} 0"), 0, 1);
+        let error = error.expect("one number more");
+        assert_eq!(error.message, "line too long: at most 1048576 words, numbers and signs");
+        assert_eq!(error.span.column as usize, TOKENS_MAX + 2);
     }
 
     #[test]

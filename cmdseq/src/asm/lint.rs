@@ -42,7 +42,7 @@ pub fn lint(name: &str, text: &str, sources: &mut Sources<'_>, options: &Options
     let mut found = Found::default();
     found.unused(&parts);
     if options.only.is_none() {
-        found.dead(&parts, &parts.statements);
+        found.dead(&parts, &parts.statements, false);
     }
     let assembly = &parts.assembled.assembly;
     let needs_barrier_after =
@@ -114,24 +114,27 @@ impl Found {
         }
     }
 
-    fn dead(&mut self, parts: &Parts, statements: &[Statement]) {
+    fn dead(&mut self, parts: &Parts, statements: &[Statement], in_loop: bool) {
         for statement in statements {
             match statement {
                 Statement::If(arms) => {
                     let is_reached = arms.iter().any(|arm| parts.taken.contains(&arm.span));
                     for arm in arms {
                         if parts.taken.contains(&arm.span) {
-                            self.dead(parts, &arm.body);
+                            self.dead(parts, &arm.body, in_loop);
                         } else if is_reached || arms.len() == 1 {
-                            let message =
-                                "no rank takes this branch: its condition never holds, or one before it always does";
-                            self.add("dead-branch", arm.span, None, message);
+                            let why = match in_loop && !is_reached {
+                                true => "its condition never holds, or the loop around it has no rounds",
+                                false => "its condition never holds, or one before it always does",
+                            };
+                            self.add("dead-branch", arm.span, None, format!("no rank takes this branch: {why}"));
                         }
                     }
                 }
-                Statement::For(ForText { body, .. })
-                | Statement::Repeat(RepeatText { body, .. })
-                | Statement::Include(body) => self.dead(parts, body),
+                Statement::For(ForText { body, .. }) => self.dead(parts, body, true),
+                Statement::Repeat(RepeatText { body, .. }) | Statement::Include(body) => {
+                    self.dead(parts, body, in_loop);
+                }
                 _ => {}
             }
         }

@@ -454,9 +454,12 @@ fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Res
         is_first = false;
         part(&mut text, cursor, token.span)?;
     }
-    let is_given = |field: &Field| text.fields.iter().any(|(given, _)| given.keyword == field.keyword);
+    let is_given = |keyword: &str| text.fields.iter().any(|(given, _)| given.keyword == keyword);
+    // A window without a key would be none.
+    let is_needed =
+        |field: &Field| !fields::is_optional(field, operation) || field.keyword == "key" && is_given("window");
     let missing: Vec<String> = fields::of(operation)
-        .filter(|field| !fields::is_optional(field, operation) && !is_given(field))
+        .filter(|field| is_needed(field) && !is_given(field.keyword))
         .map(|field| format!("`{}`", field.keyword))
         .collect();
     if !missing.is_empty() {

@@ -172,15 +172,19 @@ impl Unrolled {
         found.map_err(|mut refusal| {
             let at = refusal.rank.zip(refusal.instruction);
             let origin = at.and_then(|(rank, index)| self.origin(rank as usize, index));
-            if let (Some(origin), Some(index)) = (origin, refusal.instruction)
-                && origin != index
-            {
-                refusal.instruction = Some(origin);
-                refusal.cause += "; indices in this message count unrolled instructions";
+            refusal.instruction = origin.or(refusal.instruction);
+            let is_same = |origins: &Vec<usize>| origins.iter().enumerate().all(|(index, origin)| index == *origin);
+            if names_instruction(&refusal.cause) && !self.origins.iter().all(is_same) {
+                refusal.cause += "; other indices in this message count unrolled instructions";
             }
             refusal
         })
     }
+}
+
+/// Whether a cause names an instruction by its index.
+fn names_instruction(cause: &str) -> bool {
+    cause.split("instruction ").skip(1).any(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// An unrolled program, with the indices of its original instructions.

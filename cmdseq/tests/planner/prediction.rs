@@ -1,6 +1,7 @@
 //! Predicted times against what the OPTWEB paper publishes of its cards.
 
 use super::cards::{connected, dragonfly, request};
+use cmdseq::Capabilities;
 use cmdseq::plan::{Algorithm, Collective, Plan, Prediction, plan};
 
 fn direct(collective: Collective, bytes: u64) -> Plan {
@@ -122,6 +123,16 @@ fn a_pseudo_channel_is_shared_by_the_blocks_it_serves() {
     };
     close(time(16), 0.8 + bytes as f64 * 8.0 / 45_000.0, 1.0);
     assert!(time(20) > time(16) * 3 / 2, "{} against {}", time(20), time(16));
+}
+
+#[test]
+fn a_note_counts_the_memory_ios_that_ranks_share() {
+    for (memory_channels, note) in [(32, "20 ranks share 16 memory I/Os"), (2, "20 ranks share 1 memory I/O")] {
+        let capabilities = Capabilities { memory_channels, ..connected(20) };
+        let request = request(Collective::Alltoall, 20, 64, Some(Algorithm::Direct));
+        let notes = plan(&request, &capabilities).unwrap().notes;
+        assert!(notes.iter().any(|one| one == note), "{notes:?}");
+    }
 }
 
 #[test]

@@ -56,6 +56,25 @@ fn other_rounds_on_one_rank_are_found() {
     let refusal = resident(&programs, [0; 3]).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Unmatched | Reason::Deadlock), "{refusal}");
     assert_eq!(refusal.instruction, Some(1), "{refusal}");
+    assert!(refusal.cause.ends_with("; other indices in this message count unrolled instructions"), "{refusal}");
+}
+
+#[test]
+fn a_message_about_one_instruction_counts_those_of_the_program() {
+    let mut programs = looped(10, 64);
+    for program in &mut programs {
+        program.insert(1, Instruction::copy(at(0), at(8), 64));
+        program[0].loop_body = 2;
+    }
+    let refusal = resident(&programs, [0; 3]).unwrap_err();
+    assert_eq!((refusal.reason, refusal.instruction), (Reason::Overlap, Some(1)), "{refusal}");
+    assert!(!refusal.cause.contains("unrolled"), "{refusal}");
+    // After the loop too.
+    let mut programs = looped(10, 64);
+    programs.iter_mut().for_each(|program| program.insert(2, Instruction::copy(at(0), at(8), 64)));
+    let refusal = resident(&programs, [0; 3]).unwrap_err();
+    assert_eq!((refusal.reason, refusal.instruction), (Reason::Overlap, Some(2)), "{refusal}");
+    assert!(!refusal.cause.contains("unrolled"), "{refusal}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use fpga_driver::channel::{Error, Losses, Network, Reader, Settings};
 use fpga_hal::Function;
 
-use crate::data::{WrongData, compare};
-use crate::selftest::checks::{Checks, rate};
+use crate::data::compare;
+use crate::selftest::checks::{Checks, Failed, Result, rate};
 
 /// Bytes that are sent, in parts that fit the ring.
 const BYTES: usize = 256 << 10;
@@ -14,17 +14,6 @@ const PART: usize = 4 << 10;
 const WORD_BYTES: usize = 4;
 /// Time limit of each part.
 const BOUND: Duration = Duration::from_secs(2);
-
-/// Why a test of channels failed.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Channel(#[from] Error),
-    #[error(transparent)]
-    Data(#[from] WrongData),
-    #[error("every channel has a reader on this card: none is left for a test")]
-    NoFreeChannel,
-}
 
 /// Tests the channels. Returns whether the card says that it is a mock; `None` if it has no channels.
 pub(super) fn test(checks: &mut Checks, function: &Function) -> Option<bool> {
@@ -44,7 +33,7 @@ pub(super) fn test(checks: &mut Checks, function: &Function) -> Option<bool> {
     Some(is_mock.unwrap_or(false))
 }
 
-fn describe(network: &Network, node: u32) -> Result<String, Error> {
+fn describe(network: &Network, node: u32) -> Result<String> {
     let (limits, torus, Losses { full, no_route, no_channel }) =
         (network.limits(node)?, network.torus(), network.losses(node)?);
     Ok(format!(
@@ -57,7 +46,7 @@ fn describe(network: &Network, node: u32) -> Result<String, Error> {
 }
 
 /// Sends words from the card's host to itself. Needs a routing table, and loads none: one that others use stays as it is.
-fn loop_back(network: &Network, node: u32) -> Result<String, Failed> {
+fn loop_back(network: &Network, node: u32) -> Result<String> {
     if !network.is_routed(node)? {
         return Ok("none sent: the card has no routing table (fpgactl channel load)".to_owned());
     }
@@ -77,7 +66,7 @@ fn loop_back(network: &Network, node: u32) -> Result<String, Failed> {
 }
 
 /// Opens a channel that nobody reads on this card, the last ones first: applications count from 0.
-fn unused(network: &Network, node: u32) -> Result<(Reader, Settings), Failed> {
+fn unused(network: &Network, node: u32) -> Result<(Reader, Settings)> {
     for id in (0..=u8::MAX).rev() {
         let settings = Settings { id, word_bytes: WORD_BYTES as u32, depth: (2 * PART / WORD_BYTES) as u32 };
         match network.reader(node, settings) {
@@ -86,5 +75,5 @@ fn unused(network: &Network, node: u32) -> Result<(Reader, Settings), Failed> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Failed::NoFreeChannel)
+    Err(Failed::other("every channel has a reader on this card: none is left for a test"))
 }

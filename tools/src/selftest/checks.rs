@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cmdseq::text::with_causes;
-use fpga_driver::{Card, msgdma, xdma};
+use fpga_driver::{Card, channel, dfl, msgdma, xdma};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -58,6 +58,10 @@ pub(super) enum Failed {
     #[error(transparent)]
     Msgdma(#[from] msgdma::Error),
     #[error(transparent)]
+    Control(#[from] dfl::Error),
+    #[error(transparent)]
+    Channel(#[from] channel::Error),
+    #[error(transparent)]
     Data(#[from] WrongData),
     #[error("a window on card memory")]
     Window(#[source] fpga_hal::Error),
@@ -68,6 +72,12 @@ pub(super) enum Failed {
     Interrupted,
     #[error("{0}")]
     Other(String),
+}
+
+impl Failed {
+    pub(super) fn other(what: impl Into<String>) -> Self {
+        Failed::Other(what.into())
+    }
 }
 
 /// Result with the failure of a test.
@@ -137,6 +147,16 @@ pub(super) fn transfers(memory: &mut impl CardMemory, interrupt: &Interrupt) -> 
         compare(address, &data[..bytes], &back[..bytes])?;
     }
     Ok(format!("{} lengths up to 4 MiB", LENGTHS.len()))
+}
+
+/// Moves `bytes` bytes, and returns their rate.
+pub(super) fn timed<E>(
+    bytes: usize,
+    act: impl FnOnce() -> std::result::Result<(), E>,
+) -> std::result::Result<String, E> {
+    let began = Instant::now();
+    act()?;
+    Ok(rate(bytes, began.elapsed().as_secs_f64()))
 }
 
 /// Bytes per time, for people.

@@ -3,16 +3,7 @@
 use fpga_driver::dfl::{Control, Error};
 use fpga_hal::Function;
 
-use crate::selftest::checks::Checks;
-
-/// Why a test of a control function failed.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Control(#[from] Error),
-    #[error("{0}")]
-    Other(String),
-}
+use crate::selftest::checks::{Checks, Failed, Result};
 
 /// Tests the control function. Returns whether it is one.
 pub(super) fn test(checks: &mut Checks, function: &Function) -> bool {
@@ -28,16 +19,16 @@ pub(super) fn test(checks: &mut Checks, function: &Function) -> bool {
         Ok::<_, Error>(format!("{} features; {}", control.features().len(), control.identity()?))
     });
     checks.run("accelerator reset", || reset(&mut control));
-    checks.run("errors", || errors(&control));
+    checks.run("control errors", || errors(&control));
     true
 }
 
 /// Resets the accelerator, and holds it in reset afterwards if it was held before.
-fn reset(control: &mut Control) -> Result<String, Failed> {
+fn reset(control: &mut Control) -> Result<String> {
     let was_held = control.is_held()?;
     control.reset_accelerator()?;
     if control.is_held()? {
-        return Err(Failed::Other("the accelerator is held in reset after it was released".to_owned()));
+        return Err(Failed::other("the accelerator is held in reset after it was released"));
     }
     if was_held {
         control.hold_accelerator()?;
@@ -46,13 +37,13 @@ fn reset(control: &mut Control) -> Result<String, Failed> {
     Ok(format!("acknowledged; {before}"))
 }
 
-fn errors(control: &Control) -> Result<String, Failed> {
+fn errors(control: &Control) -> Result<String> {
     let errors = control.errors()?;
     match errors.as_slice() {
         [] => Ok("none reported".to_owned()),
         some => {
             let texts: Vec<String> = some.iter().map(ToString::to_string).collect();
-            Err(Failed::Other(format!("{} (fpgactl reset --errors clears them)", texts.join("; "))))
+            Err(Failed::other(format!("{} (fpgactl reset --errors clears them)", texts.join("; "))))
         }
     }
 }

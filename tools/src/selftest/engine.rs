@@ -1,13 +1,11 @@
 //! Tests of an XDMA engine: data through both kinds of completion, and rates beside those of a BAR.
 
-use std::time::Instant;
-
 use fpga_driver::xdma::{Completion, Direction, Engine, Error};
 use fpga_hal::{BarIndex, Function};
 
 use crate::data::{compare, pattern};
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{self, Checks, Failed, Result, TESTED_BYTES, rate, restoring};
+use crate::selftest::checks::{self, Checks, Failed, Result, TESTED_BYTES, restoring, timed};
 
 /// Bytes that are read and written through a BAR, a word at a time.
 const BAR_BYTES: usize = 64 << 10;
@@ -43,32 +41,27 @@ fn transfers(engine: &mut Engine, completion: Completion, interrupt: &Interrupt)
 fn rates(engine: &mut Engine, function: &Function) -> Result<String> {
     let mut data = vec![0; TESTED_BYTES];
     pattern(TESTED_BYTES as u64, 0, 0, &mut data);
-    let mut timed = |act: &mut dyn FnMut(&mut [u8]) -> Result<()>, bytes| {
-        let began = Instant::now();
-        act(&mut data)?;
-        Ok::<_, Failed>(rate(bytes, began.elapsed().as_secs_f64()))
-    };
-    let write = timed(&mut |data| Ok(engine.write(0, data)?), TESTED_BYTES)?;
-    let read = timed(&mut |data| Ok(engine.read(0, data)?), TESTED_BYTES)?;
+    let write = timed(TESTED_BYTES, || engine.write(0, &data))?;
+    let read = timed(TESTED_BYTES, || engine.read(0, &mut data))?;
     let by_engine = format!("engine: write {write}, read {read}");
     let Some(bar) = bypass(function) else { return Ok(by_engine) };
     let window = function.window(bar).map_err(Failed::Window)?;
     let words = || (0..BAR_BYTES as u64).step_by(8);
     // Read before anything is written: what the BAR shows may be other memory, which nobody has saved.
     let mut wrong = None;
-    let mut read_words = |wrote: &mut [u8]| {
-        for (at, word) in words().zip(wrote.as_chunks().0) {
-            let found = window.read_u64(at).map_err(Failed::Window)?;
+    let read = timed(BAR_BYTES, || {
+        words().zip(data.as_chunks().0).try_for_each(|(at, word)| {
+            let found = window.read_u64(at)?;
             wrong = wrong.or((found != u64::from_le_bytes(*word)).then_some((at, found)));
-        }
-        Ok(())
-    };
-    let read = timed(&mut read_words, BAR_BYTES)?;
+            Ok(())
+        })
+    })
+    .map_err(Failed::Window)?;
     if let Some((at, found)) = wrong {
-        return Err(Failed::Other(format!("{bar} reads {found:#x} at {at:#x}, not what the engine wrote there")));
+        return Err(Failed::other(format!("{bar} reads {found:#x} at {at:#x}, not what the engine wrote there")));
     }
     // What the BAR writes, the engine reads.
-    let write = timed(&mut |_| words().try_for_each(|at| window.write_u64(at, at)).map_err(Failed::Window), BAR_BYTES)?;
+    let write = timed(BAR_BYTES, || words().try_for_each(|at| window.write_u64(at, at))).map_err(Failed::Window)?;
     let mut back = vec![0; BAR_BYTES];
     engine.read(0, &mut back)?;
     let wrote: Vec<u8> = words().flat_map(u64::to_le_bytes).collect();

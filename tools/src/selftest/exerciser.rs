@@ -4,21 +4,12 @@ use fpga_driver::dfl::{Error, Exercise, Exerciser};
 use fpga_hal::Function;
 
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{Checks, rate};
+use crate::selftest::checks::{Checks, Failed, Result, rate};
 
 /// Lines of runs: one request, parts of requests, and the most.
 const LINES: [u32; 8] = [1, 2, 15, 16, 17, 255, 1000, 1024];
 /// Lines of a request.
 const REQUESTS: [u32; 5] = [1, 2, 4, 8, 16];
-
-/// Why a test of an exerciser failed.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Exerciser(#[from] Error),
-    #[error("{0}")]
-    Other(String),
-}
 
 /// Tests the host exerciser of a function. Returns whether it has one.
 pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
@@ -30,14 +21,12 @@ pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interru
     true
 }
 
-fn run(mut exerciser: Exerciser, interrupt: &Interrupt) -> Result<String, Failed> {
+fn run(mut exerciser: Exerciser, interrupt: &Interrupt) -> Result<String> {
     let mut rates = Vec::new();
     for (exercise, name) in Exercise::ALL.into_iter().zip(["loopback", "read", "write", "throughput"]) {
         let mut last = None;
         for (lines, request_lines) in LINES.iter().flat_map(|lines| REQUESTS.map(|request| (*lines, request))) {
-            if interrupt.check().is_err() {
-                return Err(Failed::Other("interrupted".to_owned()));
-            }
+            interrupt.check().map_err(|_| Failed::Interrupted)?;
             let run = exerciser.run(exercise, lines, request_lines, u64::from(lines * request_lines))?;
             let (reads, writes) = match exercise {
                 Exercise::Loopback | Exercise::Throughput => (run.lines_read, run.lines_written),
@@ -45,7 +34,7 @@ fn run(mut exerciser: Exerciser, interrupt: &Interrupt) -> Result<String, Failed
                 Exercise::Write => (lines.into(), run.lines_written),
             };
             if (reads, writes) != (lines.into(), lines.into()) {
-                return Err(Failed::Other(format!("{name} of {lines} lines: {reads} read, {writes} written")));
+                return Err(Failed::other(format!("{name} of {lines} lines: {reads} read, {writes} written")));
             }
             last = Some(run);
         }

@@ -63,10 +63,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
         mock,
         checks: checks.0,
     };
-    interrupt::ending_at_once(|| match cli.json {
-        true => output::json(&printed),
-        false => output::text(&text(&printed)),
-    })?;
+    interrupt::ending_at_once(|| output::print(cli.json, &printed, || text(&printed)))?;
     interrupt.check()?;
     match failed {
         0 => Ok(()),

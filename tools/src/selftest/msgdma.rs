@@ -1,12 +1,10 @@
 //! Tests of Intel's mSGDMA engine: data through both kinds of completion, and rates.
 
-use std::time::Instant;
-
 use fpga_driver::msgdma::{Completion, Engine, Error};
 use fpga_hal::Function;
 
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{self, Checks, Result, TESTED_BYTES, rate, restoring};
+use crate::selftest::checks::{self, Checks, Result, TESTED_BYTES, restoring, timed};
 
 /// Tests the engine of a function. Returns whether it has one.
 pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
@@ -35,11 +33,7 @@ fn transfers(engine: &mut Engine, completion: Completion, interrupt: &Interrupt)
 
 fn rates(engine: &mut Engine) -> Result<String> {
     let mut data = vec![0; TESTED_BYTES];
-    let began = Instant::now();
-    engine.write(0, &data)?;
-    let write = rate(TESTED_BYTES, began.elapsed().as_secs_f64());
-    let began = Instant::now();
-    engine.read(0, &mut data)?;
-    let read = rate(TESTED_BYTES, began.elapsed().as_secs_f64());
+    let write = timed(TESTED_BYTES, || engine.write(0, &data))?;
+    let read = timed(TESTED_BYTES, || engine.read(0, &mut data))?;
     Ok(format!("engine: write {write}, read {read}"))
 }

@@ -4,12 +4,12 @@ use cmdseq::text::with_causes;
 use fpga_driver::readings::{Readings, Value};
 use fpga_hal::Function;
 
-use crate::selftest::checks::Checks;
+use crate::selftest::checks::{Checks, Failed};
 
 /// Reads everything.
 pub(super) fn test(checks: &mut Checks, function: &Function) {
     checks.run("readings", || {
-        let readings = Readings::of(function).map_err(|error| with_causes(&error))?;
+        let readings = Readings::of(function).map_err(|error| Failed::other(with_causes(&error)))?;
         let alarms = readings.alarms().map(|one| {
             let note = one.meaning().unwrap_or_else(|| one.value.state().to_owned());
             format!("{} {}: {note}", one.part, one.name)
@@ -17,21 +17,10 @@ pub(super) fn test(checks: &mut Checks, function: &Function) {
         let failures = readings.failures.iter().map(|(part, error)| format!("{part}: {}", with_causes(error)));
         let wrong: Vec<String> = alarms.chain(failures).collect();
         if !wrong.is_empty() {
-            return Err(Wrong(wrong.join("; ")));
+            return Err(Failed::other(wrong.join("; ")));
         }
         let absent = readings.rows.iter().filter(|row| row.value == Value::Absent).count();
         let there = readings.rows.len() - absent;
         Ok(format!("{there} plausible, {absent} sensors of the table absent, no error noted"))
     });
-}
-
-/// What is wrong.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Wrong(String);
-
-impl From<String> for Wrong {
-    fn from(text: String) -> Self {
-        Wrong(text)
-    }
 }

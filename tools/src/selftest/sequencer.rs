@@ -7,7 +7,7 @@ use fpga_driver::{Card, CardFunctions, Error};
 
 use crate::data::{compare, pattern};
 use crate::interrupt::Interrupt;
-use crate::selftest::checks::{Checks, Failed, Result, TESTED_BYTES, rate, restoring};
+use crate::selftest::checks::{Checks, Failed, Result, TESTED_BYTES, restoring, timed};
 
 /// Instructions that are timed.
 const INSTRUCTIONS: u32 = 1000;
@@ -59,12 +59,8 @@ fn memory(card: &mut Card) -> Result<String> {
 fn written_and_read(card: &mut Card, bytes: usize) -> Result<String> {
     let (mut data, mut back) = (vec![0; bytes], vec![0; bytes]);
     pattern(1, 0, 0, &mut data);
-    let began = Instant::now();
-    card.write_memory(0, &data)?;
-    let write = rate(bytes, began.elapsed().as_secs_f64());
-    let began = Instant::now();
-    card.read_memory(0, &mut back)?;
-    let read = rate(bytes, began.elapsed().as_secs_f64());
+    let write = timed(bytes, || card.write_memory(0, &data))?;
+    let read = timed(bytes, || card.read_memory(0, &mut back))?;
     compare(0, &data, &back)?;
     Ok(format!("{} MiB written and read back: write {write}, read {read}", bytes >> 20))
 }

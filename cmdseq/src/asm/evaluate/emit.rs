@@ -3,7 +3,7 @@
 use super::{Evaluator, Outcome, Span, Stop, Value, refuse};
 use crate::asm::program::Binding;
 use crate::asm::syntax::*;
-use crate::instruction::{ARGUMENTS, Rights, Side, Value as Member, Window};
+use crate::instruction::{ARGUMENTS, DecodeError, Rights, Side, Value as Member, Window};
 use crate::reduction::{Element, Reduction};
 use crate::{AddressSpace, Instruction, Layout, Operand, Operation};
 
@@ -125,22 +125,29 @@ impl<'a> Evaluator<'a> {
                 _ => {}
             }
         }
-        self.check(&instruction, &bindings, &spans, text.span)?;
+        self.check(&instruction, &bindings, &spans, text)?;
         bindings.sort_unstable();
         Ok((instruction, bindings))
     }
 
-    fn check(&self, instruction: &Instruction, bindings: &[Binding], spans: &OperandSpans, span: Span) -> Outcome<()> {
+    fn check(
+        &self,
+        instruction: &Instruction,
+        bindings: &[Binding],
+        spans: &OperandSpans,
+        text: &InstructionText,
+    ) -> Outcome<()> {
         if let Err(error) = instruction.check_fields() {
             let operand = spans.iter().find_map(|(side, span)| Some(((*span)?, why_not(instruction, *side)?)));
-            let (span, message) = operand.unwrap_or_else(|| (span, error.to_string()));
+            let found = operand.or_else(|| why_no_key(text, &error));
+            let (span, message) = found.unwrap_or_else(|| (text.span, error.to_string()));
             return refuse(span, message);
         }
         let is_raw = |side: Side| {
             side.operand(instruction).space == AddressSpace::Host && bindings.iter().all(|one| one.side != side)
         };
         match spans.iter().find(|(side, _)| is_raw(*side)) {
-            Some((_, operand)) if !self.options.raw_host => refuse(operand.unwrap_or(span), RAW_HOST),
+            Some((_, operand)) if !self.options.raw_host => refuse(operand.unwrap_or(text.span), RAW_HOST),
             _ => Ok(()),
         }
     }
@@ -201,6 +208,19 @@ fn valid(operation: Operation) -> Instruction {
         instruction.extent = Instruction::open(window, Rights::READ, Operand::card(0), 0).extent;
     }
     instruction
+}
+
+/// Why the window of `text` is invalid: the parser checks that it has a key, and the table of fields that the others fit.
+fn why_no_key(text: &InstructionText, error: &DecodeError) -> Option<(Span, String)> {
+    if !matches!(error, DecodeError::Field { name: "window", .. }) {
+        return None;
+    }
+    text.fields.iter().find_map(|(field, value)| match value {
+        FieldValue::Number(value) if field.keyword == "key" => {
+            Some((value.span, format!("invalid `key` 0: expected 1 to {}", u32::MAX)))
+        }
+        _ => None,
+    })
 }
 
 /// Why the operation does not accept its operand on `side`; `None` if it does, or another field is wrong.

@@ -109,6 +109,8 @@ impl<'a> Evaluator<'a> {
         for statement in statements {
             match self.statement(statement) {
                 Ok(()) | Err(Stop::Noted) => {}
+                // Without the labels, what uses them may be wrong.
+                Err(Stop::Wrong(_)) if self.known_labels.is_none() => {}
                 Err(Stop::Wrong(finding)) => {
                     self.findings.push(finding);
                     // A loop may be wrong in every round.

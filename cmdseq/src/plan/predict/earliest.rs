@@ -17,7 +17,7 @@ struct Moves {
 
 /// A time, in picoseconds, before which the last byte of `programs` cannot arrive: that of the card with most to do, if it never
 /// had to wait for another.
-pub(in crate::plan) fn at_least(job: Job<'_>, model: &CostModel) -> u64 {
+pub(crate) fn at_least(job: Job<'_>, model: &CostModel) -> u64 {
     let clock = Clock { capabilities: job.capabilities, model };
     let timing = &model.timing;
     let fastest = model.links.values().copied().fold(timing.link_mbps, u32::max);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cmdseq::Flags;
 use cmdseq::asm::{Options, decode, disassemble, encode, lint};
 
 use super::assemble_with;
@@ -45,6 +46,16 @@ fn every_example_is_assembled() {
     for word in WORDS {
         assert!(document.contains(word), "{word} is not in the document");
     }
+}
+
+#[test]
+fn every_flag_is_listed() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/seq.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let list = document.split_once("in any order, and flags: ").unwrap().1.split_once('.').unwrap().0;
+    let listed: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    let flags: Vec<String> = Flags::all().iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    assert_eq!(listed, flags);
 }
 
 /// Every construct, to be found in the document.

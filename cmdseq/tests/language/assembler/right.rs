@@ -3,7 +3,7 @@
 use cmdseq::asm::{Assembly, Options, RankProgram, lint};
 use cmdseq::{Flags, Instruction, Layout, Operand, Operation};
 
-use super::{assemble_with, raw_host};
+use super::{assemble_with, plain, raw_host};
 
 fn programs(text: &str) -> Vec<RankProgram> {
     assemble_with(&[], text, &raw_host()).unwrap_or_else(|errors| panic!("{errors}")).assembly.programs
@@ -244,6 +244,20 @@ fn a_striped_buffer_is_in_blocks_for_operations_without_stripes() {
 }
 
 #[test]
+fn labels_are_found_though_zeros_for_them_are_wrong() {
+    for rounds in [999, 1000, 60_000] {
+        let text = format!("ranks 2\nfor i in 0 .. {rounds}\n  nop tag @stop - i - 1\nend\nstop:\n");
+        let assembled = plain(&text).unwrap();
+        let tags: Vec<u16> = assembled.assembly.programs[1].instructions.iter().map(|one| one.tag).collect();
+        assert_eq!(tags, (0..rounds).rev().collect::<Vec<u16>>());
+    }
+    // Other errors of the second run are found.
+    let text = "ranks 2\nfor i in 0 .. 1000\n  nop tag @stop - i - 2\nend\nstop:\n";
+    let errors = plain(text).map(drop).unwrap_err().to_string();
+    assert!(errors.contains("invalid `tag` -1: expected 0 to 65535"), "{errors}");
+}
+
+#[test]
 fn labels_are_indices_wherever_they_stand() {
     let text = "ranks 1\nstart: nop\ndelay extent @end - @start\nend:\n";
     assert_eq!(instructions(text)[1].extent, 2);
@@ -377,6 +391,15 @@ rdma_write peer 1 - rank, source a, destination b, bytes 8
     let warnings = lint("main.seq", listed, &mut none, &Options::default()).unwrap();
     let found: Vec<_> = warnings.warnings.iter().map(|one| (one.check, one.diagnostic.line)).collect();
     assert_eq!(found, [("unused-table", 4), ("past-buffer", 6)]);
+    let no_rounds = "ranks 2\nbarrier\nfor i in 0 .. 0\n  if rank == 0\n    nop\n  end\nend\n";
+    let warnings = lint("main.seq", no_rounds, &mut none, &Options::default()).unwrap();
+    let [warning] = warnings.warnings.as_slice() else { panic!("{warnings:?}") };
+    assert_eq!((warning.check, warning.diagnostic.line), ("dead-branch", 4));
+    assert!(
+        warning.diagnostic.message.ends_with("or the loop around it has no rounds"),
+        "{}",
+        warning.diagnostic.message
+    );
     let clean = "ranks 2\nbuffer a = card size 64\nbuffer b = card size 64\n\
                  sendrecv peer 1 - rank, root 1 - rank, source a, destination b, bytes 64\n";
     assert_eq!(lint("main.seq", clean, &mut none, &Options::default()).unwrap().warnings, []);

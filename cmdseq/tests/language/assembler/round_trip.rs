@@ -10,7 +10,7 @@ use cmdseq::table::{Entry, Table};
 use cmdseq::{AddressSpace, Flags, Instruction, Layout, Operand, Operation};
 use proptest::prelude::*;
 
-use super::{assemble_with, raw_host};
+use super::{assemble_with, plain, raw_host};
 
 /// A whole assembler's worth of text, for all ranks of `assembly` or the one it is of.
 fn again(assembly: &Assembly) -> Assembly {
@@ -21,6 +21,31 @@ fn again(assembly: &Assembly) -> Assembly {
     };
     let options = Options { only, ..raw_host() };
     assemble_with(&[], &text, &options).unwrap_or_else(|errors| panic!("{errors}\n{text}")).assembly
+}
+
+#[test]
+fn many_different_ranks_come_back() {
+    for (ranks, text) in [(1 << 16, "delay extent rank"), (7000, "delay extent rank / 3"), (40, "nop tag rank / 2")] {
+        let assembly = plain(&format!("ranks {ranks}\n{text}\n")).unwrap().assembly;
+        assert!(disassemble(&assembly).len() <= Limits::default().source_bytes);
+        assert!(again(&assembly) == assembly, "{text} of {ranks} ranks");
+    }
+    // One rank of many alone, and a communicator of some.
+    let options = Options { only: Some(4000), ..Options::default() };
+    let alone = assemble_with(&[], "ranks 7000\nnop tag rank\n", &options).unwrap().assembly;
+    assert_eq!(again(&alone), alone);
+    assert_eq!(disassemble(&alone), "ranks 7000\nif rank == 4000\n  nop tag 4000\nend\n");
+}
+
+#[test]
+fn equal_instructions_are_a_loop() {
+    let text = "ranks 2\nbuffer i = card size 8\nfor n in 0 .. 60_000\n  barrier tag 1\nend\n\
+                nop\nnop\nnop\nrepeat 2\nfor n in 0 .. 4\nbarrier\nend\nend\n";
+    let assembly = plain(text).unwrap().assembly;
+    assert_eq!(again(&assembly), assembly);
+    let expected = "ranks 2\nbuffer i = card at 0x0 size 8\nfor i_ in 0 .. 60000\n  barrier tag 1\nend\n\
+                    nop\nnop\nnop\nloop extent 0, count 2, body 4\nfor i_ in 0 .. 4\n  barrier\nend\n";
+    assert_eq!(disassemble(&assembly), expected);
 }
 
 /// Numbers with the edges of their range.
