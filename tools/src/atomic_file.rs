@@ -1,7 +1,9 @@
 //! Output files that appear under their names only when complete.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,10 @@ use crate::{input_file, interrupt, left_over};
 
 /// How names of temporary files end.
 const UNFINISHED: &str = ".part";
+/// Characters of such a name that are drawn.
+const DRAWN: usize = 6;
+/// Most bytes of a file name in Linux.
+const NAME_MAX: usize = 255;
 
 /// An output, written to a temporary file in the same directory. Dropping it without [`commit`](Self::commit) leaves no file.
 pub(crate) struct AtomicFile {
@@ -29,8 +35,19 @@ pub(crate) struct Finished {
 
 /// Whether `name` is that of a temporary file for an output `of`.
 pub(crate) fn is_unfinished(name: &str, of: &str) -> bool {
-    let between = name.strip_prefix(of).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(UNFINISHED));
-    between.is_some_and(|drawn| !drawn.is_empty())
+    let rest = name.as_bytes().strip_prefix(beginning(of.as_bytes()));
+    let drawn = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(UNFINISHED.as_bytes()));
+    drawn.is_some_and(|drawn| !drawn.is_empty())
+}
+
+/// Returns what names of temporary files for an output `name` begin with: as many of its characters as leave room for the rest.
+fn beginning(name: &[u8]) -> &[u8] {
+    let mut end = name.len().min(NAME_MAX - ".".len() - DRAWN - UNFINISHED.len());
+    let is_within_character = |end: usize| name.get(end).is_some_and(|byte| byte & 0xc0 == 0x80);
+    while end > 0 && is_within_character(end) {
+        end -= 1;
+    }
+    &name[..end]
 }
 
 /// Writes `data` to a file.
@@ -55,30 +72,30 @@ impl AtomicFile {
             && error.kind() == ErrorKind::PermissionDenied
         {
             // Also where the kernel follows no link of another user (protected_symlinks), which the next line would follow.
-            return Err(failed(path, &error));
+            return Err(Failure::file(path, &error));
         }
         // Links stay.
         let (path, _) = input_file::followed(path);
-        let mut prefix = path.file_name().unwrap_or_default().to_os_string();
-        prefix.push(".");
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let prefix = OsString::from_vec([beginning(name), b"."].concat());
         let folder = input_file::folder(&path);
         let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).suffix(UNFINISHED);
+        builder.prefix(&prefix).rand_bytes(DRAWN).suffix(UNFINISHED);
         let replaced = path.metadata().ok();
         let mut options = File::options();
         // The library would create the file with mode 0600; a new file has the mode of the umask. One that replaces another is
         // private until it has its owner: whoever opens it before could read what is written later.
         options.write(true).create_new(true).mode(if replaced.is_some() { 0o600 } else { 0o666 });
         let temporary = left_over::make(|| builder.make_in(folder, |path| options.open(path)));
-        let (file, temporary) = temporary.map_err(|error| failed(&path, &error))?.into_parts();
+        let (file, temporary) = temporary.map_err(|error| Failure::file(&path, &error))?.into_parts();
         if let Some(replaced) = &replaced {
-            keep_access(&file, replaced).map_err(|error| failed(&path, &error))?;
+            keep_access(&file, replaced).map_err(|error| Failure::file(&path, &error))?;
         }
         Ok(AtomicFile { path, writer: BufWriter::new(file), temporary: Some(temporary) })
     }
 
     pub(crate) fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.writer.write_all(data).map_err(|error| failed(&self.path, &error))
+        self.writer.write_all(data).map_err(|error| Failure::file(&self.path, &error))
     }
 
     /// Writes `data`, the first of the file. If the disk has no room for all of it, keeps as much of what was written as `whole`
@@ -108,9 +125,9 @@ impl AtomicFile {
 
     /// Flushes the data to disk.
     pub(crate) fn finish(mut self) -> Result<Finished> {
-        self.writer.flush().map_err(|error| failed(&self.path, &error))?;
+        self.writer.flush().map_err(|error| Failure::file(&self.path, &error))?;
         if self.temporary.is_some() {
-            self.writer.get_ref().sync_all().map_err(|error| failed(&self.path, &error))?;
+            self.writer.get_ref().sync_all().map_err(|error| Failure::file(&self.path, &error))?;
         }
         Ok(Finished { path: self.path, temporary: self.temporary })
     }
@@ -126,7 +143,7 @@ impl Finished {
     pub(crate) fn commit(self) -> Result<()> {
         let _kept = left_over::files();
         match self.temporary {
-            Some(temporary) => temporary.persist(&self.path).map_err(|error| failed(&self.path, &error.error)),
+            Some(temporary) => temporary.persist(&self.path).map_err(|error| Failure::file(&self.path, &error.error)),
             None => Ok(()),
         }
     }
@@ -150,7 +167,7 @@ pub(crate) fn open_unreplaced(path: &Path) -> Result<Option<File>> {
     }
     // A pipe that nobody reads is waited for. A file that the shell has opened keeps what it holds.
     let open = || File::options().write(true).append(is_descriptor).open(path);
-    interrupt::ending_at_once(open).map(Some).map_err(|error| failed(path, &error))
+    interrupt::ending_at_once(open).map(Some).map_err(|error| Failure::file(path, &error))
 }
 
 /// Gives `file` the owner, the group and the mode of the file that it replaces.
@@ -165,10 +182,6 @@ fn keep_access(file: &File, replaced: &Metadata) -> io::Result<()> {
     // Another group may do no more than everybody.
     let of_group = if has_group { 0o070 } else { (mode & 0o007) << 3 };
     file.set_permissions(Permissions::from_mode(mode & (0o707 | of_group)))
-}
-
-fn failed(path: &Path, error: &io::Error) -> Failure {
-    Failure::file(path, error)
 }
 
 #[cfg(test)]
@@ -190,6 +203,19 @@ mod tests {
         std::os::unix::fs::symlink("round", at("round")).unwrap();
         std::os::unix::fs::symlink("missing/file", at("lost")).unwrap();
         assert!(write(&at("lost"), b"none").is_err());
+    }
+
+    #[test]
+    fn names_of_any_length_have_temporary_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a".repeat(243), "a".repeat(244), "a".repeat(255), "\u{20ac}".repeat(85)] {
+            let path = folder.path().join(&name);
+            let file = AtomicFile::create(&path).unwrap();
+            let temporary = file.temporary.as_ref().unwrap().file_name().unwrap().to_str().unwrap();
+            assert!(is_unfinished(temporary, &name), "{temporary}");
+            file.commit().unwrap();
+            assert!(path.exists());
+        }
     }
 
     /// In a folder where all may make links, as `/tmp`, a link of another user leads nowhere.

@@ -9,7 +9,7 @@ use crate::atomic_file::AtomicFile;
 use crate::calibration::File;
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli};
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::{input_file, output, progress};
 
@@ -34,29 +34,22 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Calibrate) -> Result<()> {
     let calibration = interrupt.end_at_once_during(|| calibrate(&mut cards.cluster, &mut begin))??;
     bar.finish_and_clear();
     let file = File::new(&calibration, &cards.selector, cards.kind.name(), cards.are_mock());
-    let text = serde_json::to_string_pretty(&file)
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot serialize the result: {error}")))?;
-    written.append((text + "\n").as_bytes())?;
+    written.append(output::json_text(&file)?.as_bytes())?;
     written.commit()?;
-    if cli.json {
-        return output::json(&file);
-    }
-    output::text(&summary(&cards, &calibration, arguments))
+    output::print(cli.json, &file, || summary(&cards, &calibration, arguments))
 }
 
 fn summary(cards: &Cards, calibration: &Calibration, arguments: &cli::Calibrate) -> String {
-    let head = ["parameter", "stated", "measured", "fit"].map(str::to_owned).to_vec();
     let measured = calibration.parameters.iter().map(|one| {
         let (name, stated) = (one.field.name.to_owned(), one.stated.to_string());
         let fit = format!("{} points, within {:.2} %", one.points, one.residual_percent);
-        vec![name, stated, one.measured.to_string(), fit]
+        [name, stated, one.measured.to_string(), fit]
     });
     let stated = calibration.unmeasured.iter().map(|one| {
         let value = calibration.fabric.get(one.field.name).copied().unwrap_or(0).to_string();
-        vec![one.field.name.to_owned(), value, "not measured".to_owned(), one.why.clone()]
+        [one.field.name.to_owned(), value, "not measured".to_owned(), one.why.clone()]
     });
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(measured).chain(stated).collect();
-    let mut text = output::table(&rows);
+    let mut text = output::headed(["parameter", "stated", "measured", "fit"], measured.chain(stated));
     for ((from, to), mbps) in &calibration.links {
         text += &format!("link from {from} to {to}: {mbps} Mb/s\n");
     }

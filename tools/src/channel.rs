@@ -58,13 +58,12 @@ pub(crate) fn check(cli: &Cli, arguments: &ChannelCheck) -> Result<()> {
     if cli.json {
         return output::json(&Printed { schema: "fpgactl.channel-check/1", channels });
     }
-    let mut rows = vec![["ID", "TYPE", "BITS", "WRITER", "DEPTH", "READER", "DEPTH"].map(String::from).to_vec()];
-    rows.extend(channels.iter().map(|Channel { id, word, width_bits, writer, reader }| {
+    let rows = channels.iter().map(|Channel { id, word, width_bits, writer, reader }| {
         let (id, bits) = (id.to_string(), width_bits.to_string());
         let (written, read) = (writer.depth.to_string(), reader.depth.to_string());
-        vec![id, word.clone(), bits, writer.name.into(), written, reader.name.into(), read]
-    }));
-    output::text(&output::table(&rows))
+        [id, word.clone(), bits, writer.name.into(), written, reader.name.into(), read]
+    });
+    output::text(&output::headed(["ID", "TYPE", "BITS", "WRITER", "DEPTH", "READER", "DEPTH"], rows))
 }
 
 /// Reads a definition.

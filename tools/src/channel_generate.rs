@@ -40,9 +40,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ChannelGenerate) -> Result<()> {
     if cli.json {
         return output::json(&Printed { schema: "fpgactl.channel-generate/1", files: printed });
     }
-    let mut rows = vec![["PART", "FILE", "BYTES"].map(String::from).to_vec()];
-    rows.extend(printed.into_iter().map(|one| vec![one.part.into(), one.file, one.bytes.to_string()]));
-    output::text(&output::table(&rows))
+    let rows = printed.into_iter().map(|one| [one.part.into(), one.file, one.bytes.to_string()]);
+    output::text(&output::headed(["PART", "FILE", "BYTES"], rows))
 }
 
 fn failure(definition: &Path, refusal: &Refusal) -> Failure {

@@ -106,7 +106,7 @@ pub(crate) fn load(cli: &Cli, arguments: &ChannelLoad) -> Result<()> {
         channels: channels(&definition, &cards, torus, &tables),
         tables: network.nodes().map(|card| table(&tables, card)).collect(),
     };
-    if cli.json { output::json(&printed) } else { output::text(&report(&printed)) }
+    output::print(cli.json, &printed, || report(&printed))
 }
 
 /// Reads tables from a file. Whether they lead from every card to every other one is checked when they are loaded.
@@ -207,13 +207,12 @@ fn table(tables: &PortTables, card: u32) -> Table {
 }
 
 fn report(printed: &Printed<'_>) -> String {
-    let mut rows = vec![["ID", "WRITER", "CARD", "READER", "CARD", "HOPS", "ROUTE"].map(String::from).to_vec()];
-    rows.extend(printed.channels.iter().map(|Channel { id, writer, reader, hops, route }| {
+    let rows = printed.channels.iter().map(|Channel { id, writer, reader, hops, route }| {
         let route: Vec<String> = route.iter().map(u32::to_string).collect();
         let (from, to) = (writer.card.to_string(), reader.card.to_string());
-        vec![id.to_string(), writer.name.into(), from, reader.name.into(), to, hops.to_string(), route.join(" ")]
-    }));
-    let mut text = output::table(&rows);
+        [id.to_string(), writer.name.into(), from, reader.name.into(), to, hops.to_string(), route.join(" ")]
+    });
+    let mut text = output::headed(["ID", "WRITER", "CARD", "READER", "CARD", "HOPS", "ROUTE"], rows);
     let Printed { columns, rows, tables, .. } = printed;
     text += &format!(
         "\nRouting tables of {} cards, loaded: ports toward the cards of each row of the torus ({columns} columns, {rows} \
@@ -221,11 +220,10 @@ fn report(printed: &Printed<'_>) -> String {
         tables.len()
     );
     let letter = |port: &&'static str| if *port == "own" { '.' } else { port.chars().next().unwrap_or('.') };
-    let mut rows = vec![vec!["CARD".to_owned(), "PORTS".to_owned()]];
-    rows.extend(tables.iter().map(|table| {
+    let rows = tables.iter().map(|table| {
         let by_row = table.ports.chunks(*columns as usize).map(|row| row.iter().map(letter).collect::<String>());
-        vec![table.card.to_string(), by_row.collect::<Vec<_>>().join(" ")]
-    }));
-    text += &output::table(&rows);
+        [table.card.to_string(), by_row.collect::<Vec<_>>().join(" ")]
+    });
+    text += &output::headed(["CARD", "PORTS"], rows);
     if printed.kind == Kind::Mock.name() { text + "\n" + cards::MOCK_CARDS_NOTE } else { text }
 }

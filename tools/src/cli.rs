@@ -9,6 +9,7 @@ mod mem;
 mod mock;
 mod plan;
 mod route;
+mod shared;
 mod time;
 mod tune;
 mod watching;
@@ -16,8 +17,7 @@ mod watching;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Arg, ArgAction, Args, Parser, Subcommand, value_parser};
+use clap::{Args, Parser, Subcommand};
 use cmdseq::plan::{Algorithm, Collective, Order};
 use cmdseq::{Element, Reduction};
 
@@ -25,7 +25,7 @@ use crate::expect::{self, Expect};
 use crate::meeting::address::Address;
 use crate::meeting::part::RANKS_MAX;
 use crate::{number, size};
-pub(crate) use bench::{Algorithms, Bench, Bluelink, Circus, MpiFpga, Novog, Optweb, Planner, Rows, Sweep, System};
+pub(crate) use bench::{Algorithms, Optweb, Planner, Published, Rows, Sweep, System};
 pub(crate) use channel::{Channel, ChannelCheck, ChannelGenerate, ChannelLoad, PlacedEnd};
 pub(crate) use fft3d::Fft3d;
 pub(crate) use functions::{Bind, Doctor, Functions, Info, List, Reg, Reset, Selftest};
@@ -34,6 +34,7 @@ pub(crate) use mem::{Mem, MemFill, MemRead, MemTest, MemWrite};
 pub(crate) use mock::{Mock, MockImage, Serve};
 pub(crate) use plan::Plan;
 pub(crate) use route::{Route, RouteCompile, RouteLoad, RouteRoom, RouteShow, RouteVerify};
+use shared::{STATS_DIRECTORY, no_cards, no_json, no_machine, one_of, publishes, reads_published};
 use time::{delay, seconds};
 pub(crate) use tune::{Traffic, Tune, shape};
 pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
@@ -47,7 +48,7 @@ pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 80,
-    after_help = "Commands that open cards also have:\n      --board <FILE|NAME>  Use this board file, or board of this project, for\n                           all functions (docs/boards.md)\n      --board-dir <DIR>    Read board files in this directory [default:\n                           /etc/fpga/boards.d] [env: FPGACTL_BOARDS]\n      --stats-dir <DIR>    Publish counters of opened cards in this directory,\n                           or `none` (docs/stats.md) [default: /dev/shm]\n                           [env: FPGACTL_STATS_DIR]"
+    after_help = "Commands that open cards also have:\n      --board <FILE|NAME>  Use this board file, or board of this project, for\n                           all functions (docs/boards.md)\n      --board-dir <DIR>    Read board files in this directory [default:\n                           /etc/fpga/boards.d] [env: FPGACTL_BOARDS]\n\nCommands that use sequencers publish counters of the cards in the directory of\n--stats-dir; stats, top and metrics read the counters (docs/stats.md)."
 )]
 pub(crate) struct Cli {
     /// Print one JSON object on stdout, and errors as JSON on stderr
@@ -66,7 +67,7 @@ pub(crate) struct Cli {
 
     /// Publish counters of opened cards in this directory, or `none`
     /// (docs/stats.md)
-    #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_STATS_DIR", default_value = "/dev/shm", hide = true)]
+    #[arg(long, global = true, value_name = "DIR", env = "FPGACTL_STATS_DIR", default_value = STATS_DIRECTORY, hide = true)]
     pub(crate) stats_dir: PathBuf,
 
     /// Use this board file, or board of this project, for all functions
@@ -94,16 +95,6 @@ pub(crate) const BOARD_DIRECTORY: &str = "/etc/fpga/boards.d";
 /// The default cards of commands for Novo-G#.
 const ON_NOVO_G: &str = "Without --cards and without a bound card, it uses mock:novo-g:4x4x4.";
 
-/// In place of the global option, for the help of commands that refuse it.
-fn no_cards() -> Arg {
-    Arg::new("cards").long("cards").value_name("SELECTOR").value_parser(value_parser!(OsString)).hide(true)
-}
-
-/// As [`no_cards`], for --json.
-fn no_json() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true)
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List cards with their driver and state; opens no card
@@ -113,50 +104,66 @@ pub(crate) enum Command {
     /// Diagnose why a card cannot be used and print the fix; opens no card
     Doctor(Doctor),
     /// Bind PCI functions to vfio-pci; on failure all keep their drivers
+    #[command(arg = no_cards())]
     Bind(Bind),
     /// Release PCI functions to the driver that the kernel chooses
+    #[command(arg = no_cards())]
     Unbind(Functions),
     /// Reset a card
+    #[command(arg = no_cards())]
     Reset(Reset),
     /// Read or write a register; opens the card, which resets it
+    #[command(arg = no_cards())]
     Reg(Reg),
     /// Read, write, fill or test card memory; opens the card, which resets it
+    #[command(arg = no_cards())]
     Mem {
         #[command(subcommand)]
         command: Mem,
     },
     /// Test each part of a card that this program knows; restores card memory
+    #[command(arg = no_cards())]
     Selftest(Selftest),
     /// Run a collective, check the result, and print the cards' times
+    #[command(arg = publishes())]
     Coll(Coll),
     /// Show a collective's programs, predicted times and algorithm
+    #[command(arg = publishes())]
     Plan(Plan),
     /// Measure latencies and bandwidths for --calibration; overwrites card memory
+    #[command(arg = publishes())]
     Calibrate(Calibrate),
     /// Assemble a sequencer program (docs/seq.md)
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Asm(Asm),
     /// Disassemble; the output reassembles to identical bytes
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Disasm(Disasm),
     /// Verify a program and warn about valid but suspicious code
+    #[command(arg = publishes(), after_help = "Without --cards, it verifies for mock cards, one for each rank of the program.")]
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
+    #[command(arg = publishes())]
     Run(Run),
     /// Measure collectives over sizes, or a published system on mock cards
-    Bench(Bench),
+    Bench {
+        #[command(subcommand)]
+        system: System,
+    },
     /// Watch all cards in use on a terminal; opens no card
-    #[command(arg = no_cards(), arg = no_json())]
+    #[command(args = no_machine(), arg = no_json(), arg = reads_published())]
     Top(Top),
     /// Show the published counters of all cards in use; opens no card
-    #[command(arg = no_cards())]
+    #[command(args = no_machine(), arg = reads_published())]
     Stats(Stats),
     /// Export the published counters to Prometheus; opens no card
-    #[command(arg = no_cards())]
+    #[command(args = no_machine(), arg = reads_published())]
     Metrics(Metrics),
     /// Copy stdin at the host of one card to stdout at the host of another
+    #[command(arg = publishes())]
     Pipe(Pipe),
     /// Show how the cards are linked
+    #[command(arg = publishes())]
     Topo(Topo),
     /// Check CIRCUS channels, generate their code, load routing tables
     /// (docs/circus.md)
@@ -173,36 +180,56 @@ pub(crate) enum Command {
         command: Route,
     },
     /// Choose a configuration of Novo-G#'s wormhole router (docs/novo-g.md)
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Tune(Tune),
     /// Transform a three-dimensional array on cards of Novo-G#
     /// (docs/novo-g.md)
-    #[command(after_help = ON_NOVO_G)]
+    #[command(arg = publishes(), after_help = ON_NOVO_G)]
     Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card
+    #[command(arg = no_cards())]
     Image {
         /// Subcommand
         #[command(subcommand)]
         command: Image,
     },
     /// Provide mock cards to other processes, and images for them
+    #[command(args = no_machine())]
     Mock {
         /// Subcommand
         #[command(subcommand)]
         command: Mock,
     },
     /// Print the JSON Schema of an output of --json, or list all
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Schema(Schema),
     /// Print a completion script for a shell
-    #[command(arg = no_cards(), arg = no_json())]
+    #[command(args = no_machine(), arg = no_json())]
     Completions {
         /// Shell to complete for
         shell: clap_complete::Shell,
     },
     /// Write a man page for each command
-    #[command(hide = true)]
+    #[command(hide = true, args = no_machine(), arg = no_json())]
     ManPages(ManPages),
+}
+
+impl Command {
+    /// Returns the selector of the card that an argument of the command names.
+    pub(crate) fn card(&self) -> Option<&str> {
+        match self {
+            Command::Doctor(Doctor { card }) => card.as_deref(),
+            Command::Reset(Reset { card, .. })
+            | Command::Reg(Reg { card, .. })
+            | Command::Selftest(Selftest { card })
+            | Command::Image {
+                command: Image::Load(ImageLoad { card, .. }) | Image::Recover(ImageRecover { card, .. }),
+            } => Some(card),
+            Command::Image { command: Image::Inspect(ImageInspect { card, .. }) } => card.as_deref(),
+            Command::Mem { command } => Some(&command.place().card),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -231,7 +258,7 @@ pub(crate) struct Operation {
     pub(crate) counts: Option<Counts>,
 
     /// Algorithm [default: shortest predicted time]
-    #[arg(long, value_parser = algorithm_parser())]
+    #[arg(long, value_parser = one_of(Algorithm::ALL, Algorithm::name))]
     pub(crate) algorithm: Option<Algorithm>,
 
     /// Nodes of the participating cards, in rank order [default: all]
@@ -246,15 +273,15 @@ pub(crate) struct Operation {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Terms {
     /// Collective
-    #[arg(value_name = "OP", value_parser = collective_parser())]
+    #[arg(value_name = "OP", value_parser = one_of(Collective::ALL, Collective::name))]
     pub(crate) collective: Collective,
 
     /// Element type [default: u8; of `coll --input`, the type of the file]
-    #[arg(long, value_name = "TYPE", value_parser = element_parser())]
+    #[arg(long, value_name = "TYPE", value_parser = one_of(Element::ALL, Element::name))]
     pub(crate) dtype: Option<Element>,
 
     /// Reduction of reduce, allreduce, reduce_scatter, scan and exscan
-    #[arg(long, value_name = "REDUCTION", value_parser = reduction_parser())]
+    #[arg(long, value_name = "REDUCTION", value_parser = one_of(Reduction::ALL, Reduction::name))]
     pub(crate) op: Option<Reduction>,
 
     /// Rank that distributes, collects or sends
@@ -266,7 +293,7 @@ pub(crate) struct Terms {
     pub(crate) peer: Option<u32>,
 
     /// Reduction order: `any` (the algorithm's) or `rank` (by ascending rank)
-    #[arg(long, value_name = "ORDER", default_value = "any", value_parser = order_parser())]
+    #[arg(long, value_name = "ORDER", default_value = "any", value_parser = one_of(Order::ALL, Order::name))]
     pub(crate) order: Order,
 
     /// Largest message sent eagerly; 0 forces rendezvous [default: size of the
@@ -458,7 +485,7 @@ pub(crate) struct Run {
     pub(crate) dump: Vec<Transfer>,
 
     /// Element type of written .npy files
-    #[arg(long, value_name = "TYPE", default_value = "u8", value_parser = element_parser())]
+    #[arg(long, value_name = "TYPE", default_value = "u8", value_parser = one_of(Element::ALL, Element::name))]
     pub(crate) dtype: Element,
 
     /// Refuse the program unless it computes this collective. Keys and defaults:
@@ -533,31 +560,6 @@ pub(crate) struct Topo {
     /// Print only the possible sizes of a Dragonfly whose cards have LINKS links
     #[arg(long, value_name = "LINKS", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub(crate) dragonfly: Option<u32>,
-}
-
-fn collective_parser() -> impl TypedValueParser<Value = Collective> {
-    let names = Collective::ALL.iter().map(|one| one.name());
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Collective>())
-}
-
-fn reduction_parser() -> impl TypedValueParser<Value = Reduction> {
-    let names = Reduction::ALL.iter().map(|one| one.name());
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Reduction>())
-}
-
-fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
-    let names = Algorithm::ALL.iter().map(|one| one.name());
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Algorithm>())
-}
-
-fn order_parser() -> impl TypedValueParser<Value = Order> {
-    let names = Order::ALL.iter().map(|one| one.name());
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Order>())
-}
-
-fn element_parser() -> impl TypedValueParser<Value = Element> {
-    let names = Element::ALL.iter().map(|one| one.name());
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| name.parse::<Element>())
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let (report, outputs) = tracing::with_loss(agreed, trace.as_ref())?;
     if cards.cluster.peers().rank() == 0 {
         let printed = Printed { trace: trace.clone(), ..printed(&cards, arguments, &work, &report, outputs) };
-        if cli.json { output::json(&printed)? } else { output::text(&text(&printed))? }
+        output::print(cli.json, &printed, || text(&printed))?;
     }
     interrupt.of(cards.close())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
@@ -150,7 +150,7 @@ fn terms(arguments: &Coll) -> Vec<(&'static str, String)> {
         ("--root", operation.terms.root.to_string()),
         ("--peer", shown(operation.terms.peer)),
         ("--algorithm", shown(operation.algorithm)),
-        ("--order", format!("{:?}", operation.terms.order).to_lowercase()),
+        ("--order", operation.terms.order.to_string()),
         ("--eager-limit", shown(operation.terms.eager_limit)),
         ("--group", shown(operation.group.as_deref().map(listed))),
         ("--relays", shown(operation.terms.relays.as_ref().map(|relays| listed(&relays.0)))),

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use crate::ahead::one_ahead;
 use crate::cards::Cards;
 use crate::check::Expectation;
-use crate::data::{CHUNK, Source};
+use crate::data::{self, Source};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::request;
@@ -84,11 +84,7 @@ pub(crate) fn read_outputs(
 
 /// Splits what each of `ranks` has into chunks: rank, offset, and length of each.
 fn chunks(ranks: Vec<u32>, bytes: impl Fn(u32) -> u64) -> Vec<((u32, u64), usize)> {
-    let of = |rank| {
-        let total = bytes(rank);
-        let length = move |offset: u64| usize::try_from(total - offset).unwrap_or(CHUNK).min(CHUNK);
-        (0..total).step_by(CHUNK).map(move |offset| ((rank, offset), length(offset)))
-    };
+    let of = |rank| data::chunks(bytes(rank)).map(move |(offset, length)| ((rank, offset), length));
     ranks.into_iter().flat_map(of).collect()
 }
 

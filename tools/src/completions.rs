@@ -79,18 +79,10 @@ pub(crate) fn script(shell: Shell) -> Vec<u8> {
     (function.trim_start().to_owned() + "\n" + &script).into_bytes()
 }
 
-/// Returns a command and those below it, without options that have no effect on a command that looks at no machine, which hides
-/// `--cards` from its help. What other commands refuse is offered: most of that depends on their arguments.
+/// Returns a command and those below it, without the options that it always refuses: those that it hides in place of global ones, and
+/// `--stats-dir` if its help lacks it. What depends on its arguments is offered.
 fn offered(command: &Command) -> Command {
-    let is_hidden = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && arg.is_hide_set());
-    let (no_machine, no_json) = (is_hidden("cards"), is_hidden("json"));
-    let reads_counters = matches!(command.get_name(), "top" | "stats" | "metrics");
-    let is_offered = |arg: &&Arg| match arg.get_id().as_str() {
-        "cards" | "board" | "board_dir" | "sysfs_root" => !no_machine,
-        "stats_dir" => !no_machine || reads_counters,
-        "json" => !no_json,
-        _ => true,
-    };
+    let is_offered = |arg: &&Arg| !arg.is_hide_set() || (arg.is_global_set() && arg.get_id() != "stats_dir");
     let args = command.get_arguments().filter(is_offered).map(|arg| match arg.get_id().as_str() {
         "name" if command.get_name() == "schema" => {
             arg.clone().value_parser(PossibleValuesParser::new(schema::names()))

@@ -9,6 +9,12 @@ use crate::npy;
 /// Bytes written, read or checked at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
 
+/// Splits `bytes` bytes into chunks: offset and length of each.
+pub(crate) fn chunks(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
+    let length = move |offset: u64| usize::try_from(bytes - offset).unwrap_or(CHUNK).min(CHUNK);
+    (0..bytes).step_by(CHUNK).map(move |offset| (offset, length(offset)))
+}
+
 /// The inputs of all ranks.
 pub(crate) enum Source {
     /// [`pattern`] of this seed.

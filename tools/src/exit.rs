@@ -553,6 +553,8 @@ mod tests {
         assert_eq!([exit_of(late()), behind_a_card(late())], [Exit::Timeout; 2]);
         let late = || msgdma::Error::TimedOut { name: name(), descriptor: 0, descriptors: 1, waited };
         assert_eq!([exit_of(late()), exit_of(fpga_driver::Error::from(late()))], [Exit::Timeout; 2]);
+        let late = || dfl::Error::TimedOut { name: name(), to: "end a reset", waited, last_seen: "0x0".to_owned() };
+        assert_eq!([exit_of(late()), exit_of(fpga_driver::Error::from(late()))], [Exit::Timeout; 2]);
         let status = fpga_regs::msgdma::Status::BUSY;
         assert_eq!(exit_of(msgdma::Error::Stuck { name: name(), status }), Exit::Failed);
         assert_eq!(exit_of(xdma::Error::Stuck { channel: channel(), completed: 0, descriptors: 1 }), Exit::Failed);

@@ -130,7 +130,7 @@ pub(crate) fn run(cli: &Cli, address: PciAddress) -> Result<()> {
     let sysfs = functions::sysfs(cli);
     let function = functions::find(&sysfs, address)?;
     let printed = describe(&sysfs, &function);
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
+    output::print(cli.json, &printed, || text(&printed))
 }
 
 fn describe(sysfs: &Sysfs, function: &PciFunction) -> Printed {

@@ -56,7 +56,7 @@ fn has_counters(command: &Command) -> bool {
             | Command::Calibrate(_)
             | Command::Lint(_)
             | Command::Run(_)
-            | Command::Bench(cli::Bench { system: cli::System::Coll(_) })
+            | Command::Bench { system: cli::System::Coll(_) }
             | Command::Top(_)
             | Command::Stats(_)
             | Command::Metrics(_)
@@ -113,7 +113,7 @@ fn of_command(cli: &Cli) -> Rules {
         Command::Fft3d(cli::Fft3d { input: Some(_), .. }) => vec![("seed", "the data comes from --input".to_owned())],
         Command::Tune(arguments) => [no_machine("the command uses no card"), of_traffic(&arguments.traffic)].concat(),
         Command::Run(arguments) => of_run(arguments),
-        Command::Bench(cli::Bench { system }) => of_bench(system),
+        Command::Bench { system } => of_bench(system),
         Command::Top(_) => {
             let json = ("json", "use `fpgactl stats --json`, with --watch for rates".to_owned());
             [no_machine("the command opens no card"), vec![json]].concat()
@@ -223,4 +223,101 @@ fn of_run(arguments: &cli::Run) -> Rules {
         rules.push(("dtype", "no .npy file is written".to_owned()));
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+
+    /// A command line of each command, which refuses no option of cards that another one of the command accepts.
+    const LINES: &str = "\
+        list
+        info
+        doctor
+        bind 3b:00.0
+        unbind 3b:00.0
+        reset x
+        reg x CLOCK_KHZ
+        mem read x 0 1
+        mem write x 0 f
+        mem fill x 0 1 0
+        mem test x 0 1
+        selftest x
+        coll barrier
+        plan barrier
+        calibrate --output f
+        asm f
+        disasm f
+        lint f
+        run f
+        bench coll barrier
+        bench optweb
+        bench circus
+        bench bluelink
+        bench mpi-fpga
+        bench novo-g
+        bench planner
+        bench accesses
+        top
+        stats
+        metrics --textfile f
+        pipe
+        topo
+        channel check f
+        channel generate f --output d
+        channel load f
+        route compile f --output f
+        route verify f
+        route load f
+        route show
+        tune cube
+        fft3d
+        image inspect f
+        image load f x
+        image recover x
+        mock serve --socket-dir d
+        mock image --output f
+        schema
+        completions bash
+        man-pages d";
+
+    /// Names of all commands without commands below them.
+    fn leaves(command: &clap::Command, path: &str, all: &mut BTreeSet<String>) {
+        let path = format!("{path} {}", command.get_name());
+        let mut below = command.get_subcommands().filter(|one| one.get_name() != "help").peekable();
+        if below.peek().is_none() {
+            all.insert(path);
+        } else {
+            below.for_each(|one| leaves(one, &path, all));
+        }
+    }
+
+    #[test]
+    fn help_shows_the_options_that_a_command_accepts() {
+        let mut all = Cli::command();
+        all.build();
+        let mut missing = BTreeSet::new();
+        leaves(&all, "", &mut missing);
+        for line in LINES.lines() {
+            let words = || ["fpgactl"].into_iter().chain(line.split_whitespace());
+            let matches = all.clone().try_get_matches_from(words()).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let refused: BTreeSet<_> =
+                rules(&Cli::from_arg_matches(&matches).unwrap()).into_iter().map(|one| one.0).collect();
+            let (mut command, mut path) = (&all, String::new());
+            for word in words() {
+                command = command.find_subcommand(word).unwrap_or(command);
+                path = if path.ends_with(command.get_name()) { path } else { format!("{path} {}", command.get_name()) };
+            }
+            assert!(missing.remove(&path), "{line}: {path}");
+            let is_shown = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());
+            for id in ["cards", "stats_dir"] {
+                assert_eq!(is_shown(id), !refused.contains(id), "{line}: {id}");
+            }
+        }
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 }

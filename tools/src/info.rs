@@ -151,10 +151,7 @@ pub(crate) fn run(cli: &Cli) -> Result<()> {
         control,
         readings,
     };
-    if cli.json {
-        return output::json(&printed);
-    }
-    output::text(&text(&printed, feed))
+    output::print(cli.json, &printed, || text(&printed, feed))
 }
 
 /// Returns whether a function has a sequencer. If a port of the function holds it in reset, it is released.
@@ -316,12 +313,11 @@ fn text(printed: &Printed<'_>, feed: Feed) -> String {
         text += "\nextrapolated: the fabric is larger than the published system\n";
     }
     if !components.is_empty() {
-        let mut rows = vec![["COMPONENT", "VALUE", "BASIS", "SOURCE"].map(String::from).to_vec()];
-        rows.extend(components.iter().map(|one| {
+        let rows = components.iter().map(|one| {
             let value = format!("{} {}", one.value, one.unit);
-            vec![one.name.to_owned(), value, one.basis.to_owned(), one.source.to_owned()]
-        }));
-        text = text + "\n" + &output::table(&rows);
+            [one.name.to_owned(), value, one.basis.to_owned(), one.source.to_owned()]
+        });
+        text = text + "\n" + &output::headed(["COMPONENT", "VALUE", "BASIS", "SOURCE"], rows);
     }
     if let Some(control) = control {
         text = text + "\n" + &control_info::text(control, selector);

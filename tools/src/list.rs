@@ -13,7 +13,7 @@ use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::functions::{self, Owner, State};
 use crate::known::{self, Sequencer};
-use crate::meeting::sockets::{self, Behind, Table};
+use crate::unix_sockets::{self, Behind, Table};
 use crate::{cards, output};
 
 #[derive(JsonSchema, Serialize)]
@@ -91,7 +91,7 @@ fn socket_card(socket: &Path, table: &Table, is_only_one: bool) -> Result<Card> 
         return Err(Failure::new(Exit::NoCard, format!("{}: not a socket", socket.display())));
     }
     let selector = format!("vfio-user:{}", socket.display());
-    let state = match sockets::behind(socket, table) {
+    let state = match unix_sockets::behind(socket, table) {
         Behind::Server => State::Free,
         Behind::Denied => State::Denied,
         Behind::OtherType if is_only_one => {

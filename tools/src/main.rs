@@ -70,6 +70,7 @@ mod topo;
 mod tracing;
 mod tune;
 mod units;
+mod unix_sockets;
 mod verification;
 
 use std::io::{ErrorKind, Write as _};
@@ -176,7 +177,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Disasm(arguments) => disasm::run(cli, arguments),
         Command::Lint(arguments) => lint::run(cli, arguments),
         Command::Run(arguments) => run_program::run(cli, arguments),
-        Command::Bench(arguments) => bench::run(cli, arguments),
+        Command::Bench { system } => bench::run(cli, system),
         Command::Top(arguments) => top::run(cli, arguments),
         Command::Stats(arguments) => stats::run(cli, arguments),
         Command::Metrics(arguments) => metrics::run(cli, arguments),

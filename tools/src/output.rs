@@ -31,6 +31,11 @@ pub(crate) fn json_line(object: &impl Serialize) -> Result<String> {
     Ok(text + "\n")
 }
 
+/// Prints one JSON object if `as_json`, else lines for people.
+pub(crate) fn print(as_json: bool, object: &impl Serialize, lines: impl FnOnce() -> String) -> Result<()> {
+    if as_json { json(object) } else { text(&lines()) }
+}
+
 /// Prints lines for people. What would steer their terminal, as a name of a file can, is replaced.
 pub(crate) fn text(lines: &str) -> Result<()> {
     write(printable_lines(lines).as_bytes())
@@ -80,6 +85,12 @@ pub(crate) fn failed(error: &std::io::Error) -> Failure {
 /// Returns how many columns of a terminal `text` takes: wide characters take two.
 pub(crate) fn width(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
+}
+
+/// Formats a table with a heading.
+pub(crate) fn headed<const N: usize>(heads: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let heads = heads.map(String::from);
+    table(&std::iter::once(heads).chain(rows).map(Vec::from).collect::<Vec<_>>())
 }
 
 /// Formats a table; each column is as wide as its widest cell.

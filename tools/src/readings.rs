@@ -165,8 +165,9 @@ mod tests {
 
     #[test]
     fn a_part_that_fails_is_told_with_the_cause() {
-        let error = fpga_driver::Error::Bus(fpga_hal::Error::NoReset);
+        let source = std::io::ErrorKind::OutOfMemory.into();
+        let error = fpga_driver::Error::Bus(fpga_hal::Error::Memory { what: "DMA memory", bytes: 4096, source });
         let Failed { message, .. } = failed(("cms", error.into()));
-        assert_eq!(message, format!("The bus to the card failed: {}", fpga_hal::Error::NoReset));
+        assert_eq!(message, "Cannot allocate 4096 bytes of DMA memory: out of memory");
     }
 }

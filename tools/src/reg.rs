@@ -78,7 +78,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
         written: arguments.value,
         value,
     };
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
+    output::print(cli.json, &printed, || text(&printed))
 }
 
 /// Writes the value, if there is one, and reads the register, unless it is write-only.

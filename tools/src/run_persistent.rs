@@ -115,18 +115,11 @@ impl Printed {
     pub(crate) fn text(&self) -> String {
         let Printed { launches, cards, doorbells, stored, instructions, t2_us, .. } = self;
         let heads = ["RANK", "NODE", "T1 us", "T2 us", "ARRIVAL us", "BYTES"];
-        let mut rows = vec![heads.map(String::from).to_vec()];
-        for one in &self.ranks {
-            rows.push(vec![
-                one.rank.to_string(),
-                one.node.to_string(),
-                format!("{:.3}", one.t1_us),
-                format!("{:.3}", one.t2_us),
-                format!("{:.3}", one.arrival_us),
-                one.bytes.to_string(),
-            ]);
-        }
-        let mut text = crate::output::table(&rows);
+        let rows = self.ranks.iter().map(|one| {
+            let [t1, t2, arrival] = [one.t1_us, one.t2_us, one.arrival_us].map(|us| format!("{us:.3}"));
+            [one.rank.to_string(), one.node.to_string(), t1, t2, arrival, one.bytes.to_string()]
+        });
+        let mut text = crate::output::headed(heads, rows);
         text += &format!(
             "{}, {} on {}: {} instructions stored, {instructions} run per launch\n\
              T2 of a launch: first {:.3} us, min {:.3}, median {:.3}, max {:.3}\n",

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::atomic_file::{AtomicFile, Finished};
 use crate::cards::{Cards, MOCK_NOTE};
 use crate::cli::{self, Cli, Transfer};
-use crate::data::CHUNK;
+use crate::data::{self, CHUNK};
 use crate::exit::{Exit, Failure, Result};
 use crate::host_memory;
 use crate::input_file;
@@ -108,10 +108,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Run) -> Result<()> {
         outputs,
         trace: trace.clone(),
     };
-    match cli.json {
-        true => output::json(&printed)?,
-        false => output::text(&text(&printed))?,
-    }
+    output::print(cli.json, &printed, || text(&printed))?;
     tracing::with_loss(failure.map_or(Ok(()), Err), trace.as_ref())?;
     trace.map_or(Ok(()), |trace| trace.outcome())
 }
@@ -210,7 +207,7 @@ struct RankRun<'p> {
     completions: Vec<Completion>,
 }
 
-/// Layout of a rank's host buffers in one region.
+/// Layout of a rank's host buffers in one region. Before there is one, `verification` lays them out by placeholder addresses.
 struct HostLayout {
     /// Offsets by index of the buffer; meaningless for card buffers.
     offsets: Vec<u64>,
@@ -307,24 +304,24 @@ fn completions(runs: &[RankRun<'_>], nodes: &[u32], loaded: &Loaded, clock_khz: 
 
 fn text(printed: &Printed<'_>) -> String {
     let heads = ["RANK", "INSTRUCTION", "OPERATION", "TAG", "ISSUED us", "T1 us", "T2 us", "BYTES", "STATUS", "SOURCE"];
-    let mut rows = vec![heads.map(String::from).to_vec()];
-    for one in &printed.completions {
-        rows.push(vec![
+    let rows = printed.completions.iter().map(|one| {
+        let [issued, t1, t2] = [one.issued_us, one.t1_us, one.t2_us].map(|us| format!("{us:.3}"));
+        [
             one.rank.to_string(),
             one.instruction.to_string(),
             one.operation.to_owned(),
             one.tag.to_string(),
-            format!("{:.3}", one.issued_us),
-            format!("{:.3}", one.t1_us),
-            format!("{:.3}", one.t2_us),
+            issued,
+            t1,
+            t2,
             one.bytes.to_string(),
             one.status.clone(),
             one.place.clone().unwrap_or_default(),
-        ]);
-    }
+        ]
+    });
     let mut text = match &printed.persistent {
         Some(persistent) => persistent.text(),
-        None => output::table(&rows),
+        None => output::headed(heads, rows),
     };
     for path in &printed.outputs {
         text += &format!("written: {path}\n");
@@ -401,9 +398,8 @@ impl Load {
 
     fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
-        let mut offset = 0;
-        while offset < self.bytes {
-            let length = (self.bytes - offset).min(CHUNK as u64) as usize;
+        let (buffer, host) = run.find(&self.name)?;
+        for (offset, length) in data::chunks(self.bytes) {
             let data = &mut chunk[..length];
             match &self.data {
                 Data::Array(input) => input.read(offset, data)?,
@@ -411,15 +407,14 @@ impl Load {
                     .read_exact_at(data, offset)
                     .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", path.display())))?,
             }
-            match run.find(&self.name)? {
-                (buffer, None) => {
+            match host {
+                None => {
                     let index = run.program.rank as usize;
                     let written = cards.cluster.card_mut(index).write_memory(buffer.address + offset, data);
                     written.map_err(|error| cards.failed("copy in", error))?;
                 }
-                (_, Some((region, at))) => region.write((at + offset) as usize, data)?,
+                Some((region, at)) => region.write((at + offset) as usize, data)?,
             }
-            offset += length as u64;
         }
         Ok(())
     }
@@ -481,20 +476,18 @@ impl Dump {
 
     fn chunks(&self, cards: &mut Cards, run: &RankRun<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
-        let mut offset = 0;
-        while offset < self.bytes {
-            let length = (self.bytes - offset).min(CHUNK as u64) as usize;
+        let (buffer, host) = run.find(&self.name)?;
+        for (offset, length) in data::chunks(self.bytes) {
             let data = &mut chunk[..length];
-            match run.find(&self.name)? {
-                (buffer, None) => {
+            match host {
+                None => {
                     let index = run.program.rank as usize;
                     let read = cards.cluster.card_mut(index).read_memory(buffer.address + offset, data);
                     read.map_err(|error| cards.failed("copy out", error))?;
                 }
-                (_, Some((region, at))) => region.read((at + offset) as usize, data)?,
+                Some((region, at)) => region.read((at + offset) as usize, data)?,
             }
             take(data)?;
-            offset += length as u64;
         }
         Ok(())
     }

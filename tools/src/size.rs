@@ -1,7 +1,5 @@
 //! Sizes in bytes on the command line: `16384`, `64KiB`, `64K`, `1MiB`.
 
-use std::fmt::Write as _;
-
 const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 /// Binary as well, as in MPI benchmarks: 1K is 1024 bytes.
 const SHORT: [(&str, u32); 4] = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
@@ -29,9 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 pub(crate) fn show(bytes: u64) -> String {
     let whole = |(_, shift): &&(&str, u32)| bytes != 0 && bytes.trailing_zeros() >= *shift;
     let (name, shift) = UNITS.iter().rev().find(whole).unwrap_or(&UNITS[0]);
-    let mut text = String::new();
-    let _ = write!(text, "{} {name}", bytes >> shift);
-    text
+    format!("{} {name}", bytes >> shift)
 }
 
 #[cfg(test)]

@@ -71,13 +71,12 @@ fn sizes(as_json: bool, links: u32) -> Result<()> {
     if as_json {
         return output::json(&Sizes { schema: "fpgactl.topo-dragonfly/1", links_per_card: links, rows });
     }
-    let mut table = vec![["GROUPS", "CARDS PER GROUP", "CARDS", ""].map(String::from).to_vec()];
-    table.extend(rows.iter().map(|row| {
+    let shown = rows.iter().map(|row| {
         let note = if row.recommended { "recommended (k >= 3(g - 1))" } else { "" };
-        vec![row.groups.to_string(), row.group_size.to_string(), row.cards.to_string(), note.to_owned()]
-    }));
-    let text = format!("Dragonfly of cards with k = {links} links: g(k - g + 2) cards\n\n{}", output::table(&table));
-    output::text(&text)
+        [row.groups.to_string(), row.group_size.to_string(), row.cards.to_string(), note.to_owned()]
+    });
+    let table = output::headed(["GROUPS", "CARDS PER GROUP", "CARDS", ""], shown);
+    output::text(&format!("Dragonfly of cards with k = {links} links: g(k - g + 2) cards\n\n{table}"))
 }
 
 fn fabric(cli: &Cli) -> Result<()> {
@@ -110,10 +109,7 @@ fn fabric(cli: &Cli) -> Result<()> {
         groups: (0..groups).map(|group| (group * size..(group + 1) * size).collect()).collect(),
         links: (0..nodes).flat_map(|a| (a + 1..nodes).filter(move |b| linked(a, *b)).map(move |b| [a, b])).collect(),
     };
-    if cli.json {
-        return output::json(&printed);
-    }
-    output::text(&text(&printed))
+    output::print(cli.json, &printed, || text(&printed))
 }
 
 fn text(printed: &Printed<'_>) -> String {
@@ -127,8 +123,8 @@ fn text(printed: &Printed<'_>) -> String {
         text += "extrapolated: larger than the published system\n";
     }
     if *cards <= NEIGHBOURS_SHOWN_UP_TO {
-        let group = if *topology == "torus" { "ROW" } else { "GROUP" };
-        let mut rows = vec![["CARD", group, "LINKED TO"].map(String::from).to_vec()];
+        let heading = if *topology == "torus" { "ROW" } else { "GROUP" };
+        let mut rows = Vec::new();
         for (group, members) in groups.iter().enumerate() {
             for card in members {
                 let other = |link: &[u32; 2]| match link {
@@ -137,10 +133,10 @@ fn text(printed: &Printed<'_>) -> String {
                     _ => None,
                 };
                 let others: Vec<String> = links.iter().filter_map(other).collect();
-                rows.push(vec![card.to_string(), group.to_string(), others.join(" ")]);
+                rows.push([card.to_string(), group.to_string(), others.join(" ")]);
             }
         }
-        return text + "\n" + &output::table(&rows);
+        return text + "\n" + &output::headed(["CARD", heading, "LINKED TO"], rows);
     }
     for (group, members) in groups.iter().enumerate() {
         if let (Some(first), Some(last)) = (members.first(), members.last()) {

@@ -29,7 +29,7 @@ fn communicators(assembly: &Assembly, nodes: &[u32]) -> impl Iterator<Item = Com
 /// Base of placeholder addresses for host buffers before allocation, far from addresses that a source is likely to use.
 const HOST_BASE: u64 = 1 << 62;
 
-/// Returns the program of one rank, with its host buffers at consecutive placeholder addresses.
+/// Returns the program of one rank, with its host buffers at consecutive placeholder addresses; `run_program` has those of the run.
 fn program(one: &RankProgram) -> Result<Program> {
     let mut next = HOST_BASE;
     let mut bases = Vec::with_capacity(one.buffers.len());

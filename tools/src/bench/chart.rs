@@ -33,9 +33,8 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Name of a file, and the function that draws into it what it measures in a laboratory `L`.
 pub(super) type Figure<L> = (&'static str, fn(&mut L, &Path) -> Result<()>);
 
-/// Draws `figures` into `directory`, which is created if it is missing, and returns their paths.
+/// Draws `figures` into `directory`, and returns their paths.
 pub(super) fn draw<L>(lab: &mut L, directory: &Path, figures: &[Figure<L>]) -> Result<Vec<String>> {
-    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
     let bar = progress::count(figures.len() as u64);
     let mut paths = Vec::with_capacity(figures.len());
     for (name, figure) in figures {
@@ -49,20 +48,18 @@ pub(super) fn draw<L>(lab: &mut L, directory: &Path, figures: &[Figure<L>]) -> R
     Ok(paths)
 }
 
-/// Draws a file of one panel.
-pub(super) fn one_panel(path: &Path, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
-    file(path, 1, |areas| areas.iter().next().map_or(Ok(()), draw))
+/// What fills a panel.
+pub(crate) trait Panel {
+    /// Draws it.
+    fn draw(&self, area: &Area<'_>) -> Result<()>;
 }
 
-/// Draws a file of two panels.
-pub(crate) fn two_panels(
-    path: &Path,
-    upper: impl FnOnce(&Area<'_>) -> Result<()>,
-    lower: impl FnOnce(&Area<'_>) -> Result<()>,
-) -> Result<()> {
-    file(path, 2, |areas| match areas {
-        [first, second, ..] => upper(first).and_then(|()| lower(second)),
-        _ => Ok(()),
+/// Draws panels, one below the other, into the file at `path`.
+pub(crate) fn file(path: &Path, panels: &[&dyn Panel]) -> Result<()> {
+    let (width, height) = PANEL;
+    let count = panels.len();
+    image(path, (width, height * count as u32), |root| {
+        root.split_evenly((count, 1)).iter().zip(panels).try_for_each(|(area, panel)| panel.draw(area))
     })
 }
 
@@ -111,12 +108,6 @@ fn short(value: &f64) -> String {
     format!("{value:.4}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Draws `panels` panels, one below the other, into the file at `path`.
-pub(super) fn file(path: &Path, panels: usize, draw: impl FnOnce(&[Area<'_>]) -> Result<()>) -> Result<()> {
-    let (width, height) = PANEL;
-    image(path, (width, height * panels as u32), |root| draw(&root.split_evenly((panels, 1))))
-}
-
 /// Draws an image of this extent into the file at `path`, which appears when it is complete.
 fn image(path: &Path, extent: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
     let mut text = String::new();
@@ -129,16 +120,22 @@ fn image(path: &Path, extent: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result
     atomic_file::write(path, text.as_bytes())
 }
 
-impl SizeChart {
-    pub(super) fn draw(&self, area: &Area<'_>) -> Result<()> {
+impl Panel for SizeChart {
+    fn draw(&self, area: &Area<'_>) -> Result<()> {
         self.draw_with(area, &|bytes| size::show(bytes.round() as u64))
     }
+}
 
-    /// Draws it over numbers that are no bytes.
-    pub(super) fn draw_over_numbers(&self, area: &Area<'_>) -> Result<()> {
-        self.draw_with(area, &|number| format!("{number:.0}"))
+/// A panel with series over numbers that are no bytes.
+pub(super) struct OverNumbers(pub(super) SizeChart);
+
+impl Panel for OverNumbers {
+    fn draw(&self, area: &Area<'_>) -> Result<()> {
+        self.0.draw_with(area, &|number| format!("{number:.0}"))
     }
+}
 
+impl SizeChart {
     fn draw_with(&self, area: &Area<'_>, x_text: &dyn Fn(&f64) -> String) -> Result<()> {
         let sizes = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
         let range = sizes().fold(f64::MAX, f64::min)..sizes().fold(f64::MIN, f64::max) * 1.2;
@@ -216,8 +213,8 @@ impl SizeChart {
     }
 }
 
-impl Bars {
-    pub(crate) fn draw(&self, area: &Area<'_>) -> Result<()> {
+impl Panel for Bars {
+    fn draw(&self, area: &Area<'_>) -> Result<()> {
         let count = self.categories.len();
         let mut chart = ChartBuilder::on(area)
             .caption(self.title, (FONT, TEXT + 3))

@@ -1,12 +1,13 @@
 //! Compares published figures with measured ones: rows, their tolerances, what agreement means, and the output of it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use fpga_select::{Basis as Origin, Component};
+use fpga_select::{Basis, Component};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::{Cli, Rows};
+use crate::cli::{Cli, Published, Rows};
 use crate::exit::{Exit, Failure, Result};
 use crate::units::rounded;
 use crate::{output, progress, size};
@@ -26,7 +27,7 @@ pub(super) enum Accept {
 
 /// What agreement with the row says about the mock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Basis {
+pub(super) enum Claim {
     /// It follows from no fitted value alone. Rows with the same fact say one thing about several operations or sizes.
     Predicted { fact: &'static str },
     /// It is a sum or a multiple of fitted values.
@@ -46,7 +47,7 @@ pub(super) struct Row<Q> {
     /// `None` without a published value, and for a curve, whose published value depends on the size.
     pub(super) published: Option<f64>,
     pub(super) accept: Accept,
-    pub(super) basis: Basis,
+    pub(super) basis: Claim,
     /// Why the row is outside its tolerance, if it is known to be.
     pub(super) outside: Option<&'static str>,
     pub(super) quantity: Q,
@@ -63,19 +64,19 @@ impl<Q> Row<Q> {
         quantity: Q,
     ) -> Self {
         let (id, what, published) = (id.into(), what.into(), published.into());
-        Row { id, what, unit, published, accept, basis: Basis::Derived, outside: None, quantity }
+        Row { id, what, unit, published, accept, basis: Claim::Derived, outside: None, quantity }
     }
 
     pub(super) fn fitted(self) -> Self {
-        Row { basis: Basis::Fitted, ..self }
+        Row { basis: Claim::Fitted, ..self }
     }
 
     pub(super) fn computed(self) -> Self {
-        Row { basis: Basis::Computed, ..self }
+        Row { basis: Claim::Computed, ..self }
     }
 
     pub(super) fn predicted(self, fact: &'static str) -> Self {
-        Row { basis: Basis::Predicted { fact }, ..self }
+        Row { basis: Claim::Predicted { fact }, ..self }
     }
 
     /// Marks a row that is outside its tolerance: it stays so, or the mark is wrong.
@@ -108,9 +109,9 @@ pub(crate) struct Comparison {
     not_reproduced: &'static [&'static str],
     /// Values that are not published, and what stands for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) assumed: Vec<String>,
+    assumed: Vec<String>,
     /// Paths of the figures drawn.
-    pub(super) figures: Vec<String>,
+    figures: Vec<String>,
     /// First line of the text.
     #[serde(skip)]
     title: &'static str,
@@ -159,9 +160,44 @@ pub(super) fn choose<Q>(all: Vec<Row<Q>>, rows: &Rows) -> Result<Vec<Row<Q>>> {
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
+/// A published system, and its mock.
+pub(super) struct System {
+    /// Its profile, and the first line of the text.
+    pub(super) names: (&'static str, &'static str),
+    /// Values of the profile.
+    pub(super) components: Vec<Component>,
+    pub(super) not_reproduced: &'static [&'static str],
+    pub(super) assumed: Vec<String>,
+}
+
+impl System {
+    /// Measures the chosen rows of `all` with `measure`, draws figures with `draw` into the directory of the command line, which is
+    /// created before, and prints the comparison. Both are given `lab`.
+    pub(super) fn run<L, Q>(
+        self,
+        cli: &Cli,
+        arguments: &Published,
+        (all, lab): (Vec<Row<Q>>, &mut L),
+        mut measure: impl FnMut(&mut L, &Q) -> Result<Value>,
+        draw: impl FnOnce(&mut L, &Path) -> Result<Vec<String>>,
+    ) -> Result<()> {
+        let rows = choose(all, &arguments.rows)?;
+        if let Some(directory) = &arguments.svg {
+            std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        }
+        let mut comparison =
+            Comparison::measure(self.names, &self.components, self.not_reproduced, rows, |one| measure(lab, one))?;
+        comparison.assumed = self.assumed;
+        if let Some(directory) = &arguments.svg {
+            comparison.figures = draw(lab, directory)?;
+        }
+        comparison.print(cli, arguments.rows.check)
+    }
+}
+
 impl Comparison {
     /// Measures `rows` on the mock of `profile`, whose values are `components`.
-    pub(super) fn measure<Q>(
+    fn measure<Q>(
         (profile, title): (&'static str, &'static str),
         components: &[Component],
         not_reproduced: &'static [&'static str],
@@ -196,12 +232,8 @@ impl Comparison {
     ///
     /// # Errors
     /// [`Exit::Verification`] if `check` is set and a row is outside its tolerance, or within and marked as outside.
-    pub(super) fn print(&self, cli: &Cli, check: bool) -> Result<()> {
-        if cli.json {
-            output::json(self)?;
-        } else {
-            output::text(&text(self))?;
-        }
+    fn print(&self, cli: &Cli, check: bool) -> Result<()> {
+        output::print(cli.json, self, || text(self))?;
         let out = self.wrong();
         if check && !out.is_empty() {
             return Err(Failure::new(Exit::Verification, format!("out of tolerance: {}", out.join(", "))));
@@ -212,18 +244,18 @@ impl Comparison {
 
 impl Summary {
     fn new<Q>(rows: &[Row<Q>], components: &[Component]) -> Self {
-        let count = |is_one: fn(&Basis) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
+        let count = |is_one: fn(&Claim) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
         let fact = |row: &Row<Q>| match row.basis {
-            Basis::Predicted { fact } => Some(fact),
-            Basis::Derived | Basis::Fitted | Basis::Computed => None,
+            Claim::Predicted { fact } => Some(fact),
+            Claim::Derived | Claim::Fitted | Claim::Computed => None,
         };
         Summary {
-            predicted: count(|basis| matches!(basis, Basis::Predicted { .. })),
-            derived: count(|basis| matches!(basis, Basis::Derived)),
-            fitted: count(|basis| matches!(basis, Basis::Fitted)),
-            computed: count(|basis| matches!(basis, Basis::Computed)),
+            predicted: count(|basis| matches!(basis, Claim::Predicted { .. })),
+            derived: count(|basis| matches!(basis, Claim::Derived)),
+            fitted: count(|basis| matches!(basis, Claim::Fitted)),
+            computed: count(|basis| matches!(basis, Claim::Computed)),
             independent_facts: rows.iter().filter_map(fact).collect::<BTreeSet<_>>().len(),
-            fitted_values: components.iter().filter(|one| matches!(one.basis, Origin::Fitted(_))).count(),
+            fitted_values: components.iter().filter(|one| matches!(one.basis, Basis::Fitted(_))).count(),
         }
     }
 }
@@ -250,10 +282,10 @@ fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
         difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
         within,
         basis: match row.basis {
-            Basis::Predicted { .. } => "predicted",
-            Basis::Derived => "derived",
-            Basis::Fitted => "fitted",
-            Basis::Computed => "computed",
+            Claim::Predicted { .. } => "predicted",
+            Claim::Derived => "derived",
+            Claim::Fitted => "fitted",
+            Claim::Computed => "computed",
         },
         accept,
         at_bytes: value.at_bytes,
@@ -341,6 +373,20 @@ mod tests {
         let mut changed = rows();
         (changed[0].quantity, changed[1].quantity) = (2.5, 2.0);
         assert_eq!(comparison(changed).wrong(), ["a", "b (within, and marked as outside)"]);
+    }
+
+    /// A measurement takes minutes.
+    #[test]
+    fn a_directory_that_cannot_be_made_is_refused_before_anything_is_measured() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let rows = Rows { row: Vec::new(), check: false };
+        let arguments = Published { svg: Some(file.path().join("figures")), rows };
+        let cli = <Cli as clap::Parser>::parse_from(["fpgactl", "bench", "circus"]);
+        let system = System { names: ("p", "t"), components: Vec::new(), not_reproduced: &[], assumed: Vec::new() };
+        let row = Row::new("a", "what", "x", None, Accept::Anything, ());
+        let measure = |(): &mut (), (): &()| panic!("it is measured");
+        let failure = system.run(&cli, &arguments, (vec![row], &mut ()), measure, |(), _| Ok(Vec::new())).unwrap_err();
+        assert_eq!(failure.exit(), Exit::NoFile);
     }
 
     #[test]

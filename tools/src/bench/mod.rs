@@ -11,11 +11,11 @@ mod novog;
 mod optweb;
 pub(crate) mod planner;
 
-use crate::cli::{Bench, Cli, System};
+use crate::cli::{Cli, System};
 use crate::exit::Result;
 
-pub(crate) fn run(cli: &Cli, arguments: &Bench) -> Result<()> {
-    match &arguments.system {
+pub(crate) fn run(cli: &Cli, system: &System) -> Result<()> {
+    match system {
         System::Coll(arguments) => coll::run(cli, arguments),
         System::Circus(arguments) => circus::run(cli, arguments),
         System::Optweb(arguments) => optweb::run(cli, arguments),

@@ -14,7 +14,7 @@ use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::plan::bound_us;
 use crate::units::{microseconds, rounded};
-use crate::{output, progress, size};
+use crate::{input_file, output, progress, size};
 
 /// Without `--cards`: fully connected cards, and Dragonflies, with one lane and with several.
 const FABRICS: [&str; 12] = [
@@ -81,6 +81,7 @@ struct Planned {
 }
 
 pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
+    input_file::check_outputs::<&Path, _>(&[], arguments.svg.as_slice())?;
     let interrupt = Interrupt::listen()?;
     let given = cards::given(cli)?.map(|cards| vec![cards]);
     let fabrics = given.unwrap_or_else(|| FABRICS.to_vec());
@@ -98,7 +99,7 @@ pub(super) fn run(cli: &Cli, arguments: &Planner) -> Result<()> {
     bar.finish_and_clear();
     let table = table(&rows);
     if let Some(path) = &arguments.svg {
-        chart::table(Path::new(path), "Predicted arrival over the lower bound", 150, &table)?;
+        chart::table(path, "Predicted arrival over the lower bound", 150, &table)?;
     }
     let figure = arguments.svg.as_ref().map(|path| path.display().to_string());
     if cli.json {

@@ -3,38 +3,33 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
+use clap::{Arg, Args, Subcommand};
 use cmdseq::plan::Algorithm;
 
 use super::time::seconds;
-use super::{Terms, no_cards};
+use super::{Terms, no_machine, publishes};
 use crate::size;
-
-#[derive(Debug, Args)]
-pub(crate) struct Bench {
-    #[command(subcommand)]
-    pub(crate) system: System,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum System {
     /// Measure a collective over sizes and groups, and check every result
+    #[command(arg = publishes())]
     Coll(Sweep),
     /// Compare every network figure of the OPTWEB paper with the mock
-    #[command(arg = no_cards())]
+    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 10 to 15 and the Dragonfly table of the paper into this directory")))]
     Optweb(Optweb),
     /// Compare every network figure of the CIRCUS paper with the mock
-    #[command(arg = no_cards())]
-    Circus(Circus),
+    #[command(args = no_machine(), mut_arg("svg", draws("Draw latency and throughput over message size, and the latencies of other systems, into this directory")))]
+    Circus(Published),
     /// Compare the figures of the BlueLink paper with the mock
-    #[command(arg = no_cards())]
-    Bluelink(Bluelink),
+    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 3 and 4 of the paper into this directory, and tables I and II as published")))]
+    Bluelink(Published),
     /// Compare the figures of the MPI-FPGA paper with the mock
-    #[command(arg = no_cards())]
-    MpiFpga(MpiFpga),
+    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 8 to 12 of the paper, as far as the mock has them, and estimates for a million nodes, into this directory")))]
+    MpiFpga(Published),
     /// Compare figures of Novo-G# with the mock
-    #[command(name = "novo-g", arg = no_cards())]
-    Novog(Novog),
+    #[command(name = "novo-g", args = no_machine(), mut_arg("svg", draws("Draw the FFTs of table 6.4, and the published tables of areas, into this directory")))]
+    Novog(Published),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
     /// Count register accesses of an instruction and of data, for each shell of
@@ -121,63 +116,30 @@ pub(crate) struct Planner {
     pub(crate) svg: Option<PathBuf>,
 }
 
+/// A comparison with a published system.
 #[derive(Debug, Args)]
-pub(crate) struct Optweb {
-    /// Draw figures 10 to 15 and the Dragonfly table of the paper into this
-    /// directory
+pub(crate) struct Published {
+    /// Draw figures into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+}
+
+/// Returns what gives `--svg` this help.
+fn draws(help: &'static str) -> impl FnOnce(Arg) -> Arg {
+    move |svg| svg.help(help)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Optweb {
+    #[command(flatten)]
+    pub(crate) published: Published,
 
     /// With --svg, draw only figure N; may be repeated
     #[arg(long, value_name = "N", requires = "svg", value_parser = clap::value_parser!(u32).range(10..=15))]
     pub(crate) figure: Vec<u32>,
-
-    #[command(flatten)]
-    pub(crate) rows: Rows,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Circus {
-    /// Draw latency and throughput over message size, and the latencies of other
-    /// systems, into this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) svg: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) rows: Rows,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Bluelink {
-    /// Draw figures 3 and 4 of the paper into this directory, and tables I and II
-    /// as published
-    #[arg(long, value_name = "DIR")]
-    pub(crate) svg: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) rows: Rows,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct MpiFpga {
-    /// Draw figures 8 to 12 of the paper, as far as the mock has them, and
-    /// estimates for a million nodes, into this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) svg: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) rows: Rows,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Novog {
-    /// Draw the FFTs of table 6.4, and the published tables of areas, into this
-    /// directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) svg: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) rows: Rows,
 }
 
 /// Rows of a comparison with published figures.

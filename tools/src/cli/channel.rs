@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use fpga_channels::Part;
 
-use super::no_cards;
+use super::{no_machine, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
     /// Check a channel definition and print its channels; uses no card
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Check(ChannelCheck),
     /// Generate code for the channels of a definition: OpenCL kernels, host code
     /// in C, and typed handles in Rust; uses no card
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Generate(ChannelGenerate),
     /// Load routing tables in order of dimensions, and print the channels' routes
     #[command(after_help = "Without --cards and without a bound card, it uses mock:circus:8x8.")]
@@ -42,7 +41,7 @@ pub(crate) struct ChannelGenerate {
     pub(crate) output: PathBuf,
 
     /// Generate only these parts [default: all]
-    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = part_parser())]
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = one_of(&Part::ALL, Part::name))]
     pub(crate) only: Vec<Part>,
 
     /// Generate code only for these ends of channels, by their names: those that
@@ -80,9 +79,4 @@ fn parse_placed_end(text: &str) -> Result<PlacedEnd, String> {
         Some((name, card)) if !name.is_empty() => Ok(PlacedEnd { name: name.into(), card }),
         _ => Err("expected NAME=CARD, such as ping_in=1".into()),
     }
-}
-
-fn part_parser() -> impl TypedValueParser<Value = Part> {
-    PossibleValuesParser::new(Part::ALL.map(Part::name))
-        .try_map(|name| Part::ALL.into_iter().find(|part| part.name() == name).ok_or("unknown part"))
 }

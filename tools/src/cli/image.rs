@@ -5,16 +5,20 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use fpga_hal::PciAddress;
 
+use super::no_cards;
 use crate::address;
 use crate::exit::{Failure, Result};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Image {
     /// Show what an image file holds, and whether it is for a card
+    #[command(arg = no_cards())]
     Inspect(ImageInspect),
     /// Load an accelerator into a card by partial reconfiguration
+    #[command(arg = no_cards())]
     Load(ImageLoad),
     /// Complete a load that was killed, or undo it
+    #[command(arg = no_cards())]
     Recover(ImageRecover),
 }
 

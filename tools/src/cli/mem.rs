@@ -4,17 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::no_cards;
 use crate::{number, size};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mem {
     /// Print a range of card memory, or write it to a file
+    #[command(arg = no_cards())]
     Read(MemRead),
     /// Write a file to card memory
+    #[command(arg = no_cards())]
     Write(MemWrite),
     /// Fill a range of card memory with a pattern
+    #[command(arg = no_cards())]
     Fill(MemFill),
     /// Write and read back a range of card memory; restores it
+    #[command(arg = no_cards())]
     Test(MemTest),
 }
 

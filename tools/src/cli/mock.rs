@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::no_cards;
+use super::no_machine;
 use crate::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mock {
     /// Serve mock cards on vfio-user sockets, until interrupted or for one COMMAND
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Serve(Serve),
     /// Write a GBS file for the cards of mock:s10-dfl, or a .bit file for those of
     /// mock:alveo-xdma
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Image(MockImage),
 }
 

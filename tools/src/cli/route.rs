@@ -2,19 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cmdseq::routing::TreeAlgorithm;
 
-use super::{ON_NOVO_G, no_cards};
+use super::{ON_NOVO_G, no_machine, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Route {
     /// Compile a list of collectives to routing tables, verify and write them
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Compile(RouteCompile),
     /// Verify tables: who gets what, loops, sizes, depth of buffers
-    #[command(arg = no_cards())]
+    #[command(args = no_machine())]
     Verify(RouteVerify),
     /// Verify tables and load them into the routers of all cards at once
     #[command(after_help = ON_NOVO_G)]
@@ -35,7 +34,7 @@ pub(crate) struct RouteCompile {
     pub(crate) output: PathBuf,
 
     /// How trees are made: offline collective routing, or recursive partitioning
-    #[arg(long, default_value = "ocr", value_parser = algorithm_parser())]
+    #[arg(long, default_value = "ocr", value_parser = one_of(TreeAlgorithm::ALL, TreeAlgorithm::name))]
     pub(crate) algorithm: TreeAlgorithm,
 
     #[command(flatten)]
@@ -80,9 +79,4 @@ pub(crate) struct RouteShow {
     /// Print all entries of this node
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<u32>,
-}
-
-fn algorithm_parser() -> impl TypedValueParser<Value = TreeAlgorithm> {
-    PossibleValuesParser::new(TreeAlgorithm::ALL.iter().map(|one| one.name()))
-        .try_map(|name| TreeAlgorithm::ALL.iter().copied().find(|one| one.name() == name).ok_or("unknown algorithm"))
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use fpga_select::novog::wormhole::{CHANNELS_MAX, Pattern};
 
+use super::one_of;
 use crate::tune::Metric;
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub(crate) struct Tune {
     pub(crate) shape: [u32; 3],
 
     /// What the best configuration is best at
-    #[arg(long, default_value = "batch", value_parser = metric_parser())]
+    #[arg(long, default_value = "batch", value_parser = one_of(&Metric::ALL, Metric::name))]
     pub(crate) metric: Metric,
 
     /// Flits of 128 bits that a node offers in a cycle, up to 6
@@ -80,11 +80,6 @@ pub(crate) fn shape(text: &str) -> Result<[u32; 3], String> {
 fn load(text: &str) -> Result<f64, String> {
     let load = text.parse::<f64>().ok().filter(|load| (0.001..=6.0).contains(load));
     load.ok_or_else(|| "expected a number from 0.001 to 6".to_owned())
-}
-
-fn metric_parser() -> impl TypedValueParser<Value = Metric> {
-    PossibleValuesParser::new(Metric::ALL.map(Metric::name))
-        .try_map(|name| Metric::ALL.into_iter().find(|one| one.name() == name).ok_or("unknown metric"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use fpga_hal::sysfs::{Access, Group, Host, Owners, PciFunction, Sysfs, VFIO_PCI}
 use super::finding::{Finding, Fix, SEQUENCER};
 use super::iommu;
 use crate::known::{self, Sequencer};
-use crate::meeting::sockets::{self, Behind, Table};
+use crate::unix_sockets::{self, Behind, Table};
 use crate::{functions, size};
 
 /// Locked memory that a card needs for rings and staging buffers, in bytes.
@@ -29,7 +29,7 @@ pub(super) fn socket(path: &Path, table: &Table) -> Finding {
     };
     match path.metadata() {
         Ok(found) if !found.file_type().is_socket() => bad("not a socket".into(), "the selector names the wrong file"),
-        Ok(_) => match sockets::behind(path, table) {
+        Ok(_) => match unix_sockets::behind(path, table) {
             Behind::Server => Finding::Good("a socket; the server is identified when the card is opened".into()),
             Behind::Nobody => {
                 bad("no process listens".into(), "the server was killed, and has left its socket: start the server")

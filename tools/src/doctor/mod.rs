@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli, Command};
 use crate::exit::{Exit, Failure, Result};
-use crate::meeting::sockets::Table;
+use crate::unix_sockets::Table;
 use crate::{address, cards, functions, known, output};
 
 use finding::{Finding, Fix, SEQUENCER};
@@ -113,13 +113,18 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
 pub(crate) fn with_fix(cli: &Cli, failure: Failure) -> Failure {
     let is_opening = !matches!(
         cli.command,
-        Command::List(_) | Command::Doctor(_) | Command::Bind(_) | Command::Unbind(_) | Command::Reset(_)
+        Command::List(_)
+            | Command::Info(cli::Info { address: Some(_) })
+            | Command::Doctor(_)
+            | Command::Bind(_)
+            | Command::Unbind(_)
+            | Command::Reset(_)
     );
     if failure.exit() != Exit::NoCard || !is_opening {
         return failure;
     }
     let sysfs = functions::sysfs(cli);
-    let selector = cards::given(cli).ok().flatten().unwrap_or_default();
+    let selector = cli.command.card().or_else(|| cards::given(cli).ok().flatten()).unwrap_or_default();
     let functions = selector.split(',').filter_map(address::in_selector).map(|address| sysfs.function(address));
     let mut checks = functions.filter_map(std::result::Result::ok).flat_map(|one| examine_function(&sysfs, &one));
     match checks.find(|check| !check.ok) {

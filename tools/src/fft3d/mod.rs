@@ -99,7 +99,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Fft3d) -> Result<()> {
         torus: network.torus().sides(),
         ..printed(&outcome, &cards, (n, cores), (error, bound))
     };
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
+    output::print(cli.json, &printed, || text(&printed))
 }
 
 /// Says where the result is wrong first, and by how much all of it.
@@ -180,23 +180,19 @@ fn text(printed: &Printed) -> String {
         "FFT of {n} x {n} x {n} points on {x} x {y} x {z} cards with {cores} cores each: {time_us:.3} us ({})\n",
         if printed.mock { "mock" } else { printed.kind }
     );
-    let mut rows = vec![["PHASE", "BEGIN", "END", "PACKETS"].map(String::from).to_vec()];
+    let mut rows = Vec::new();
     let (phases, turns) = (&printed.phases, &printed.turns);
     for (index, phase) in phases.iter().enumerate() {
         let times = |begin: f64, end: f64| [format!("{begin:.3} us"), format!("{end:.3} us")];
         let [begin, end] = times(phase.begin_us, phase.end_us);
-        rows.push(vec![format!("lines along {}", phase.axis), begin, end, String::new()]);
+        rows.push([format!("lines along {}", phase.axis), begin, end, String::new()]);
         if let Some(turn) = turns.get(index) {
             let [begin, end] = times(turn.begin_us, turn.end_us);
-            rows.push(vec![
-                format!("corner turn {}", turn.name),
-                begin,
-                end,
-                format!("{} of {}", turn.seen, turn.expected),
-            ]);
+            let packets = format!("{} of {}", turn.seen, turn.expected);
+            rows.push([format!("corner turn {}", turn.name), begin, end, packets]);
         }
     }
-    text += &output::table(&rows);
+    text += &output::headed(["PHASE", "BEGIN", "END", "PACKETS"], rows);
     text += &format!(
         "\nverified: {:.1e} from the transform in double precision, at most {:.1e}\n",
         printed.error, printed.error_bound

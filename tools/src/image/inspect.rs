@@ -154,7 +154,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
         let (interface, fits) = (card.interface().to_string(), card.fits(&image));
         printed.card = Some(Card { selector: selector.clone(), interface, fits });
     }
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed, &image)) }
+    output::print(cli.json, &printed, || text(&printed, &image))
 }
 
 fn printed(file: String, bytes: u64, image: &Image<'_>) -> Printed {

@@ -93,10 +93,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         seconds,
         upstream: port,
     };
-    if cli.json {
-        return output::json(&printed);
-    }
-    output::text(&text(&printed, selector.kind()))
+    output::print(cli.json, &printed, || text(&printed, selector.kind()))
 }
 
 /// Fails after a signal that came before the load was started.

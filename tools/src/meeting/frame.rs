@@ -10,7 +10,7 @@ const MAGIC: [u8; 8] = *b"fpgameet";
 pub(crate) const VERSION: u32 = 2;
 /// Longest data of one rank.
 pub(crate) const DATA_MAX: usize = 4 << 20;
-/// Longest frame before a rank is known.
+/// Longest frame of a stranger, who may send only a greeting.
 pub(crate) const GREETING_MAX: usize = 256;
 /// Longest text.
 const TEXT_MAX: usize = 8 << 10;
@@ -107,6 +107,14 @@ impl Frame {
         let length = (bytes.len() - 4) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes
+    }
+
+    /// Whether the first frame of `bytes` is complete, or longer than `limit`.
+    pub(crate) fn is_complete(bytes: &[u8], limit: usize) -> bool {
+        bytes.split_first_chunk().is_some_and(|(length, content)| {
+            let length = u32::from_le_bytes(*length) as usize;
+            length > limit || length <= content.len()
+        })
     }
 
     /// Decodes the first frame of `bytes` if it is complete, with its length. A frame is at most `limit` bytes long.

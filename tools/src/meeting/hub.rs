@@ -105,14 +105,16 @@ impl Hub {
     }
 
     fn tell_others(&mut self, except: usize, frame: &Frame) {
+        let frame = frame.encode();
         let others = self.links.iter_mut().enumerate().filter(|(index, _)| *index != except);
-        others.for_each(|(_, link)| link.send(frame));
+        others.for_each(|(_, link)| link.send_encoded(&frame));
     }
 
     /// Ends the job, and tells all.
     fn end(&mut self, end: End) {
         if self.ended.is_none() {
-            self.links.iter_mut().for_each(|link| link.send(&Frame::End(end.clone())));
+            let frame = Frame::End(end.clone()).encode();
+            self.links.iter_mut().for_each(|link| link.send_encoded(&frame));
             flush(self.links.iter_mut().collect());
             self.ended = Some(end);
         }
@@ -152,7 +154,8 @@ impl Peers for Hub {
         let mut all = vec![data.to_vec()];
         all.extend(self.arrived.iter_mut().filter_map(Option::take));
         let frame = Frame::All { count: self.count, data: all };
-        self.links.iter_mut().for_each(|link| link.send(&frame));
+        let encoded = frame.encode();
+        self.links.iter_mut().for_each(|link| link.send_encoded(&encoded));
         self.count += 1;
         // The others wait for it.
         while self.links.iter().any(Link::is_sending) && self.ended.is_none() && began.elapsed() < timeout {

@@ -29,13 +29,19 @@ impl Link {
         Link { stream, received: Vec::new(), queued: Vec::new(), limit, closed: None }
     }
 
+    /// Sets the longest frame: a stranger may send only a greeting, a rank more.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
     /// Queues a frame, and sends what the connection takes.
     pub(super) fn send(&mut self, frame: &Frame) {
-        self.queued.extend(frame.encode());
+        self.send_encoded(&frame.encode());
+    }
+
+    /// As [`send`](Self::send), of a frame that is sent to several ranks.
+    pub(super) fn send_encoded(&mut self, frame: &[u8]) {
+        self.queued.extend(frame);
         self.write();
     }
 
@@ -65,7 +71,7 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => self.close(error.to_string()),
             }
-            if !matches!(Frame::decode(&self.received, self.limit), Ok(None)) {
+            if Frame::is_complete(&self.received, self.limit) {
                 return;
             }
         }

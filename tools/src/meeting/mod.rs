@@ -8,7 +8,6 @@ mod hub;
 mod link;
 pub(crate) mod part;
 mod resolver;
-pub(crate) mod sockets;
 mod spoke;
 mod stream;
 

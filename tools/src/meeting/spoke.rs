@@ -20,7 +20,7 @@ const LATER: Duration = Duration::from_secs(2);
 
 /// Whether a later attempt to connect may succeed.
 fn may_come(error: ErrorKind) -> bool {
-    !matches!(error, ErrorKind::PermissionDenied | ErrorKind::InvalidInput)
+    !matches!(error, ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::InvalidFilename)
 }
 
 /// A rank other than 0.

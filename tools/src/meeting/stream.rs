@@ -2,16 +2,18 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
 use crate::meeting::address::Address;
 use crate::meeting::part::Part;
 use crate::meeting::resolver::resolve;
-use crate::meeting::sockets::{self, Behind, Table};
+use crate::unix_sockets::{self, Behind, Table};
 
 /// A connection.
 #[derive(Debug)]
@@ -25,14 +27,15 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 
 impl Stream {
     /// Connects, if somebody listens, within `most` but for a moment. A name that is not resolved by then is
-    /// [`ErrorKind::TimedOut`].
+    /// [`ErrorKind::TimedOut`]; a UNIX socket with as many waiting connections as it holds is [`ErrorKind::WouldBlock`].
     pub(super) fn connect(part: &Part, most: Duration) -> io::Result<Stream> {
         let began = Instant::now();
         match &part.address {
             Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
+                let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+                let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+                connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+                Ok(Stream::Unix(socket.into()))
             }
             Address::Tcp(place) => {
                 let mut outcome = Err(io::Error::new(ErrorKind::NotFound, "the host has no address"));
@@ -162,5 +165,5 @@ impl Drop for Listener {
 /// Whether nobody listens at the socket at `path` any more.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    is_socket && sockets::behind(path, &Table::read(Path::new("/"))) == Behind::Nobody
+    is_socket && unix_sockets::behind(path, &Table::read(Path::new("/"))) == Behind::Nobody
 }

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -392,6 +392,21 @@ fn who_never_comes_is_told_alike_by_all() {
     });
 }
 
+/// A socket with as many waiting connections as it holds takes no more, and the time limit holds.
+#[test]
+fn a_socket_that_accepts_nobody_is_left_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = listen(&directory);
+    nix::sys::socket::listen(&full, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+    let _waiting = connect(&directory.path().join("meet"));
+    let (sender, receiver) = mpsc::channel();
+    let short = Part { timeout: Duration::from_millis(100), ..part(&directory, 2, 3) };
+    // Not joined: it may hang.
+    thread::spawn(move || sender.send(meet(&short).map(drop)));
+    let error = receiver.recv_timeout(PATIENCE).expect("the rank has given up").unwrap_err();
+    assert!(matches!(&error, MeetError::Connect { source, .. } if source.kind() == ErrorKind::WouldBlock), "{error}");
+}
+
 /// Texts that reach the other side as they are.
 const HARMLESS: &str = r"[^\pC\p{Zl}\p{Zp}]{0,20}";
 
@@ -447,6 +462,7 @@ proptest! {
         let bytes = frame.encode();
         for end in 0..bytes.len() {
             prop_assert_eq!(Frame::decode(&bytes[..end], 1 << 24), Ok(None));
+            prop_assert!(!Frame::is_complete(&bytes[..end], 1 << 24));
         }
         let length = bytes.len();
         let followed = [bytes, rest].concat();
@@ -456,6 +472,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_frame_or_refused(bytes in hostile()) {
         let mut rest = &bytes[..];
+        prop_assert_eq!(Frame::is_complete(rest, GREETING_MAX), Frame::decode(rest, GREETING_MAX) != Ok(None));
         while let Ok(Some((frame, length))) = Frame::decode(rest, GREETING_MAX) {
             prop_assert!(length <= GREETING_MAX + 4);
             // What could harm a terminal was replaced.

@@ -70,7 +70,7 @@ pub(super) fn run(cli: &Cli, arguments: &RouteLoad) -> Result<()> {
         link_packets_max: report.link_packets_max,
         bits: report.bits,
     };
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed, cards.kind)) }
+    output::print(cli.json, &printed, || text(&printed, cards.kind))
 }
 
 fn text(printed: &Printed<'_>, kind: Kind) -> String {

@@ -157,17 +157,16 @@ fn show(cli: &Cli, arguments: &RouteShow) -> Result<()> {
         let (schema, torus) = ("fpgactl.route-show/1", torus.sides());
         return output::json(&Shown { schema, selector, generation, torus, nodes });
     }
-    let mut rows = vec![["NODE", "ROUTES", "MULTICASTS", "REDUCTIONS", "BITS"].map(String::from).to_vec()];
-    rows.extend(nodes.iter().map(|ShownNode { node, routes, multicasts, reductions, bits, .. }| {
-        let sizes = [*routes, *multicasts, *reductions].map(|entries| entries.to_string());
-        [vec![node.to_string()], sizes.to_vec(), vec![bits.to_string()]].concat()
-    }));
+    let rows = nodes.iter().map(|ShownNode { node, routes, multicasts, reductions, bits, .. }| {
+        let [routes, multicasts, reductions] = [*routes, *multicasts, *reductions].map(|entries| entries.to_string());
+        [node.to_string(), routes, multicasts, reductions, bits.to_string()]
+    });
     let mut text = match source {
         Some((selector, 0)) => format!("no tables in force on {selector}\n"),
         Some((selector, generation)) => format!("tables {generation} in force on {selector}\n"),
         None => String::new(),
     };
-    text += &output::table(&rows);
+    text += &output::headed(["NODE", "ROUTES", "MULTICASTS", "REDUCTIONS", "BITS"], rows);
     for entry in nodes.iter().flat_map(|node| &node.entries) {
         text += &format!("\n{entry}");
     }

@@ -10,6 +10,7 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
+use super::columns::COLUMNS;
 use super::model::{Condition, Model};
 use super::screen::{Pressed, Screen};
 use super::{picture, table, view};
@@ -157,8 +158,17 @@ fn no_number_is_cut() {
     for card in &mut cards {
         card.rates = Some(Rates { operations_per_s: 98_765.0, gbps: 1234.25 });
     }
+    cards[1].link_failures = 1000;
+    cards[1].sensors = sensors(100);
+    cards[1].sensors[4].shown = "100.5 C".to_owned();
     let mut model = Model::default();
     model.update(read(cards.to_vec()), second(0));
+    for (row, column) in
+        model.sorted(Sort::Card, false).iter().flat_map(|row| COLUMNS.iter().map(move |one| (row, one)))
+    {
+        let cell = (column.cell)(row);
+        assert!(!column.is_number || cell.len() <= column.width.into(), "{}: {cell}", column.head);
+    }
     for width in 10..130 {
         let drawn = text(&drawn(&model, &mut screen(true), width, 10));
         let rows: Vec<Vec<&str>> = drawn
@@ -167,7 +177,8 @@ fn no_number_is_cut() {
             .take(2)
             .map(|row| row.split_whitespace().filter(|word| word.contains(|one: char| one.is_ascii_digit())).collect())
             .collect();
-        let whole = ["0", "1", "3", "0/1024", "48/1024", "4194303", "4194304", "98.8k", "1234.25", "1000", "1.00k"];
+        let whole =
+            ["0", "1", "3", "0/1024", "48/1024", "4194303", "4194304", "98.8k", "1234.25", "1000", "1.00k", "100.5"];
         assert!(rows.iter().flatten().all(|word| whole.contains(word)), "{width}: {drawn}");
         assert_eq!(rows[0].contains(&"0/1024") && rows[1].contains(&"48/1024"), width >= 32, "{width}: {drawn}");
         assert!(width < 50 || rows[0].contains(&"1234.25"), "{width}: {drawn}");

@@ -97,7 +97,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
         difference_percent: rounded(difference),
         figure: arguments.svg.as_ref().map(|path| path.display().to_string()),
     };
-    if cli.json { output::json(&printed) } else { output::text(&text(&printed)) }
+    output::print(cli.json, &printed, || text(&printed))
 }
 
 fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {
@@ -214,5 +214,5 @@ fn draw(path: &Path, metric: Metric, runs: &[Measured]) -> Result<()> {
     };
     let upper = bars(title, label, &|run| metric.of(run));
     let lower = bars("virtual channels of a router", "channels", &|run| run.switch().channels as f64);
-    chart::two_panels(path, |area| upper.draw(area), |area| lower.draw(area))
+    chart::file(path, &[&upper, &lower])
 }

@@ -400,9 +400,17 @@ fn the_help_of_every_subcommand_fits_80_columns() {
 #[test]
 fn help_is_of_the_command() {
     let help = |command: &[&str]| stdout(&[command, &["--help"]].concat());
-    for command in
-        [&["asm"][..], &["schema"], &["tune", "cube"], &["top"], &["metrics"], &["mock", "serve"], &["bench", "novo-g"]]
-    {
+    for command in [
+        &["asm"][..],
+        &["schema"],
+        &["tune", "cube"],
+        &["top"],
+        &["metrics"],
+        &["mock", "serve"],
+        &["bench", "novo-g"],
+        &["mem", "read"],
+        &["selftest"],
+    ] {
         assert!(!help(command).contains("--cards <"), "{command:?}");
         assert_eq!(error(&[command, &["--cards", "mock:optweb:2"]].concat()).0, 2, "{command:?}");
     }
@@ -412,9 +420,17 @@ fn help_is_of_the_command() {
     }
     // The block is laid out by hand: no line of it is wrapped.
     let help = help(&[]);
-    let options = help.lines().skip_while(|line| !line.starts_with("Commands that open cards")).skip(1);
+    let mut options = help.lines().skip_while(|line| !line.starts_with("Commands that open cards")).skip(1);
     assert!(
-        options.into_iter().all(|line| line.starts_with("      --") || line.starts_with(&" ".repeat(27))),
+        options
+            .by_ref()
+            .take_while(|line| !line.is_empty())
+            .all(|line| line.starts_with("      --") || line.starts_with(&" ".repeat(27))),
+        "{help}"
+    );
+    assert_eq!(
+        options.last(),
+        Some("--stats-dir; stats, top and metrics read the counters (docs/stats.md)."),
         "{help}"
     );
     let (code, text) = error(&["metrics", "--listen", "localhost:9990"]);

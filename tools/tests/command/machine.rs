@@ -317,6 +317,26 @@ fn a_card_that_cannot_be_opened_is_4_and_what_helps_is_said() {
     }
 }
 
+/// The card that the command line names, not that of the environment.
+#[test]
+fn what_helps_is_said_of_the_card_that_is_opened() {
+    let tree = Tree::new(&["machine", "iommu-off"]);
+    for (arguments, is_said) in [
+        (&["reg", "vfio:0000:3b:00.0", "CLOCK_KHZ"] as &[&str], true),
+        (&["mem", "read", "3b:00.0", "0", "16"], true),
+        (&["mem", "read", "vfio-user:/nowhere/0.sock", "0", "16"], false),
+        (&["selftest", "vfio-user:/nowhere/0.sock"], false),
+    ] {
+        for cards in [None, Some("vfio:0000:3b:00.0"), Some("vfio-user:/nowhere/0.sock")] {
+            let mut command = command(arguments);
+            command.env("FPGACTL_SYSFS_ROOT", tree.root());
+            let output = command.envs(cards.map(|cards| ("FPGACTL_CARDS", cards))).output().unwrap();
+            assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", stderr(&output));
+            assert_eq!(stderr(&output).contains("as root: sed -i"), is_said, "{arguments:?}: {}", stderr(&output));
+        }
+    }
+}
+
 /// The kernel's side of binding: it acts when an attribute is written, as the kernel does, only a little later.
 struct Kernel {
     is_done: Arc<AtomicBool>,

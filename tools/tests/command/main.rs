@@ -6,6 +6,7 @@ mod boards;
 mod calibrations;
 mod contract;
 mod definitions;
+mod documented;
 mod examples;
 mod exits;
 mod faults;

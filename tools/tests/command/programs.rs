@@ -122,6 +122,21 @@ fn words_are_printed_as_text_that_assembles_to_the_same() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("checksum"));
 }
 
+#[test]
+fn a_binary_whose_source_would_be_too_long_is_refused_with_the_limit() {
+    let directory = Directory::new();
+    // No two instructions in a row are equal.
+    let text = "ranks 4\nfor i in 0 .. 60_000\n  sendrecv_reduce peer rank ^ 1, root rank ^ 1, source 0x1_0000_0000, \
+                destination 0x1_4000_0000, extent 0x1_8000_0000, bytes 4096, element f32, reduction sum, tag i\nend\n";
+    let text = directory.write("long.seq", text);
+    let words = directory.path("words");
+    stdout(&["asm", &text, "-o", &words]);
+    let output = run(&["disasm", &words]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("`asm` accepts at most 8388608 (limit source_bytes)"), "{error}");
+}
+
 /// No choice of cards makes a program of all ranks of it.
 #[test]
 fn a_binary_of_one_rank_is_not_run() {

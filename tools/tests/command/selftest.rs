@@ -36,10 +36,10 @@ fn each_part_of_a_card_is_tested() {
         }
     }
     let control = json(&["selftest", "mock:s10-dfl:4/3.control"]);
-    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors", "readings"]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "control errors", "readings"]);
     assert!(control["checks"].as_array().unwrap().iter().all(|check| check["ok"] == true), "{control}");
     let both = json(&["selftest", "mock:s10-pac:2/1"]);
-    let of_control = ["function", "control function", "accelerator reset", "errors"];
+    let of_control = ["function", "control function", "accelerator reset", "control errors"];
     let of_engine = ["msgdma, poll mode", "msgdma, interrupts", "msgdma, rates", "readings"];
     let of_card = ["sequencer", "instructions", "card memory", "errors"];
     assert_eq!(ids(&both), [&of_control[..], &of_engine, &of_card].concat());
@@ -67,7 +67,7 @@ fn cards_on_sockets_are_tested_alike() {
         ["function", "readings", "sequencer", "instructions", "card memory", "errors"]
     );
     let control = json(&["selftest", &served.control(0)]);
-    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "errors", "readings"]);
+    assert_eq!(ids(&control), ["function", "control function", "accelerator reset", "control errors", "readings"]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn what_needs_host_memory_is_refused_on_an_alveo_card() {
         .unwrap();
     let program = program.to_str().unwrap();
     for (arguments, why) in [
-        (&["pipe", "--cards", "mock:alveo-xdma:2"] as &[&str], "a sequencer that reaches host memory"),
+        (&["pipe", "--cards", "mock:alveo-xdma:2"] as &[&str], "its sequencer does not reach host memory"),
         (&["run", program, "--cards", "mock:alveo-xdma:2"], "reaches no host memory"),
     ] {
         let output = run(arguments);

@@ -229,3 +229,11 @@ fn a_reader_that_leaves_ends_the_sweep() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+/// Planning for large fabrics takes long.
+#[test]
+fn a_figure_that_cannot_be_written_is_refused_before_anything_is_planned() {
+    let output = run(&["bench", "planner", "--cards", "mock:optweb:65", "--svg", "/nowhere/planner.svg"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(4) && error.contains("/nowhere"), "{error}");
+}

@@ -247,7 +247,7 @@ fn it_follows_keys_sizes_and_owners() {
     top.press("\x1b");
     top.press("s");
     top.shows("pid");
-    resize(&top.terminal, 40, 120);
+    resize(&top.terminal, 40, 122);
     top.shows("COMPLETED");
     owner.kill();
     top.shows("owner gone");

@@ -8,7 +8,7 @@ use super::ethernet::Stack;
 use super::measure::{Lab, Width, idle_ns};
 use crate::exit::Result;
 
-const FIGURES: [Figure<Lab>; 4] =
+pub(super) const FIGURES: [Figure<Lab>; 4] =
     [("figure-3.svg", overhead), ("figure-4.svg", latency), ("table-1.svg", table_1), ("table-2.svg", table_2)];
 
 /// Payloads of the figures, in steps of a flit.
@@ -17,11 +17,6 @@ const PAYLOADS: std::ops::RangeInclusive<u64> = 1..=16;
 const STEP: u64 = 8;
 /// Width of a column of a table, in pixels.
 const COLUMN: i32 = 210;
-
-/// Draws all figures into `directory`, and returns their paths.
-pub(super) fn draw(lab: &mut Lab, directory: &Path) -> Result<Vec<String>> {
-    chart::draw(lab, directory, &FIGURES)
-}
 
 fn line(name: &str, is_dotted: bool, mut y: impl FnMut(u64) -> Result<f64>) -> Result<Series> {
     let points = PAYLOADS.map(|step| step * STEP).map(|bytes| Ok((bytes as f64, y(bytes)?)));
@@ -45,7 +40,7 @@ fn overhead(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..140.0,
         lines,
     };
-    chart::one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn latency(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -65,7 +60,7 @@ fn latency(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..700.0,
         lines,
     };
-    chart::one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 /// Rate on the line of 10GBASE-R (IEEE 802.3, clause 49), in bits a nanosecond.

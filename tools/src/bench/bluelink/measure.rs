@@ -7,8 +7,8 @@ use fpga_select::bluelink::{Fabric, Parameters, Payload, Target};
 use super::ethernet::Stack;
 use crate::exit::Result;
 
-/// Bytes of a payload.
-const BYTE: u64 = 8;
+/// Bits of a byte.
+const BYTE_BITS: u64 = 8;
 /// Messages of a measured stream.
 const MESSAGES: u64 = 1_000;
 /// Picoseconds of a microsecond and a second.
@@ -76,7 +76,7 @@ impl Lab {
 
     /// Returns the part of the line's bits that are payload, in percent.
     pub(super) fn efficiency(&mut self, width: Width, payload: u64) -> Result<f64> {
-        Ok(100.0 * (payload * BYTE) as f64 / self.line_bits(width, payload)?)
+        Ok(100.0 * (payload * BYTE_BITS) as f64 / self.line_bits(width, payload)?)
     }
 
     /// Returns the bits of payload up to which BlueLink needs fewer bits on the line than Ethernet.
@@ -85,7 +85,7 @@ impl Lab {
         while self.line_bits(width, payload + 1)? <= stack.line_bits(payload + 1) {
             payload += 1;
         }
-        Ok((payload * BYTE) as f64)
+        Ok((payload * BYTE_BITS) as f64)
     }
 
     /// Returns the latency of a message under full load, in nanoseconds.
@@ -107,7 +107,7 @@ impl Lab {
             Width::Bits64 => u64::BITS,
             Width::Bits128 => u128::BITS,
         };
-        let flits = (payload * BYTE).div_ceil(bits.into());
+        let flits = (payload * BYTE_BITS).div_ceil(bits.into());
         if let Some(stream) = self.streams.get(&(width, flits)) {
             return Ok(*stream);
         }
@@ -181,7 +181,7 @@ pub(super) fn acceptance_cycles() -> Result<f64> {
 /// Returns the latency of a message of so many bytes on an idle link, in nanoseconds.
 pub(super) fn idle_ns(payload: u64) -> Result<f64> {
     let mut fabric = pair::<u64>()?;
-    let flits = (payload * BYTE).div_ceil(u64::BITS.into());
+    let flits = (payload * BYTE_BITS).div_ceil(u64::BITS.into());
     let begin = fabric.now();
     let (mut sent, mut received) = (0, 0);
     while received < flits {

@@ -6,26 +6,28 @@ mod figures;
 mod measure;
 mod rows;
 
+use std::path::Path;
+
 use fpga_select::bluelink::Parameters;
 
-use super::comparison::{Comparison, Value, choose};
-use crate::cli::{Bluelink, Cli};
+use super::chart;
+use super::comparison::{System, Value};
+use crate::cli::{Cli, Published};
 use crate::exit::{Exit, Failure, Result};
 use area::NOT_REPRODUCED;
 use measure::Lab;
+use rows::Quantity;
 
-pub(super) fn run(cli: &Cli, arguments: &Bluelink) -> Result<()> {
-    let rows = choose(rows::all(), &arguments.rows)?;
-    let mut lab = Lab::default();
-    let components = Parameters::published().components();
-    let names = ("bluelink", "BlueLink on mock boards");
-    let mut comparison = Comparison::measure(names, &components, &NOT_REPRODUCED, rows, |quantity| {
-        quantity.measure(&mut lab).map(Value::from)
-    })?;
-    if let Some(directory) = &arguments.svg {
-        comparison.figures = figures::draw(&mut lab, directory)?;
-    }
-    comparison.print(cli, arguments.rows.check)
+pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
+    let system = System {
+        names: ("bluelink", "BlueLink on mock boards"),
+        components: Parameters::published().components(),
+        not_reproduced: &NOT_REPRODUCED,
+        assumed: Vec::new(),
+    };
+    let measure = |lab: &mut Lab, quantity: &Quantity| quantity.measure(lab).map(Value::from);
+    let draw = |lab: &mut Lab, directory: &Path| chart::draw(lab, directory, &figures::FIGURES);
+    system.run(cli, arguments, (rows::all(), &mut Lab::default()), measure, draw)
 }
 
 impl From<fpga_select::bluelink::FabricError> for Failure {

@@ -129,7 +129,7 @@ fn cable() -> Vec<Row<Quantity>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::comparison::{Basis, assert_ids_are_different};
+    use super::super::super::comparison::{Claim, assert_ids_are_different};
     use super::*;
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn only_the_latency_is_fitted() {
-        let is_fitted = |row: &Row<Quantity>| row.basis == Basis::Fitted;
+        let is_fitted = |row: &Row<Quantity>| row.basis == Claim::Fitted;
         let fitted: Vec<String> = all().into_iter().filter(is_fitted).map(|row| row.id).collect();
         assert_eq!(fitted, ["latency/fifo"]);
     }

@@ -2,18 +2,13 @@
 
 use std::path::Path;
 
-use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel};
+use super::super::chart::{self, Bars, Scale, Series, SizeChart};
 use super::measure::{LARGE, Lab, Measured, Pattern, SMALL};
 use super::rows::{FARTHEST, OTHERS, SMI_GBPS};
 use crate::exit::Result;
 
-const FIGURES: [chart::Figure<Lab>; 4] =
+pub(super) const FIGURES: [chart::Figure<Lab>; 4] =
     [("figure-12.svg", latency), ("figure-13.svg", throughput), ("figure-14.svg", others), ("figure-17.svg", pipeline)];
-
-/// Draws the figures into `directory` and returns their paths.
-pub(super) fn draw(lab: &mut Lab, directory: &Path) -> Result<Vec<String>> {
-    chart::draw(lab, directory, &FIGURES)
-}
 
 /// The message sizes of the paper.
 fn sizes() -> impl Iterator<Item = u64> {
@@ -44,7 +39,7 @@ fn latency(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..3.6,
         lines: over_hops(lab, Measured::latency_us)?,
     };
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn throughput(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -56,7 +51,7 @@ fn throughput(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..100.0,
         lines: over_hops(lab, Measured::gbps)?,
     };
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn others(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -82,7 +77,7 @@ fn others(lab: &mut Lab, path: &Path) -> Result<()> {
             constant("SMI, peak", SMI_GBPS),
         ],
     };
-    chart::two_panels(path, |area| bars.draw(area), |area| chart.draw(area))
+    chart::file(path, &[&bars, &chart])
 }
 
 fn pipeline(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -97,5 +92,5 @@ fn pipeline(lab: &mut Lab, path: &Path) -> Result<()> {
             series(lab, "allreduce-like pipeline", Pattern::Pipeline, Measured::gbps)?,
         ],
     };
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }

@@ -4,25 +4,27 @@ mod figures;
 mod measure;
 mod rows;
 
+use std::path::Path;
+
 use fpga_select::circus::Profile;
 
-use super::comparison::{Comparison, Value, choose};
-use crate::cli::{Circus, Cli};
+use super::chart;
+use super::comparison::{System, Value};
+use crate::cli::{Cli, Published};
 use crate::exit::Result;
 use measure::{LARGE, Lab, Pattern, SMALL};
 use rows::{FARTHEST, NOT_REPRODUCED, Quantity};
 
-pub(super) fn run(cli: &Cli, arguments: &Circus) -> Result<()> {
-    let rows = choose(rows::all(), &arguments.rows)?;
-    let mut lab = Lab::default();
-    let components = Profile::published().components();
-    let names = ("circus", "CIRCUS on mock cards");
-    let measure = |quantity: &Quantity| measure_row(&mut lab, *quantity).map(Value::from);
-    let mut comparison = Comparison::measure(names, &components, &NOT_REPRODUCED, rows, measure)?;
-    if let Some(directory) = &arguments.svg {
-        comparison.figures = figures::draw(&mut lab, directory)?;
-    }
-    comparison.print(cli, arguments.rows.check)
+pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
+    let system = System {
+        names: ("circus", "CIRCUS on mock cards"),
+        components: Profile::published().components(),
+        not_reproduced: &NOT_REPRODUCED,
+        assumed: Vec::new(),
+    };
+    let measure = |lab: &mut Lab, quantity: &Quantity| measure_row(lab, *quantity).map(Value::from);
+    let draw = |lab: &mut Lab, directory: &Path| chart::draw(lab, directory, &figures::FIGURES);
+    system.run(cli, arguments, (rows::all(), &mut Lab::default()), measure, draw)
 }
 
 fn measure_row(lab: &mut Lab, quantity: Quantity) -> Result<f64> {

@@ -137,7 +137,7 @@ fn pipeline() -> [Row; 2] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::comparison::{Basis, assert_ids_are_different};
+    use super::super::super::comparison::{Claim, assert_ids_are_different};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -149,13 +149,13 @@ mod tests {
     /// Fitted rows are limited to these values, and no predicted row has one of them.
     #[test]
     fn fitted_rows_are_the_agreed_ones() {
-        let values = |is_one: fn(&Basis) -> bool| -> BTreeSet<String> {
+        let values = |is_one: fn(&Claim) -> bool| -> BTreeSet<String> {
             let rows = all().into_iter().filter(|row| is_one(&row.basis));
             rows.map(|row| format!("{} {}", row.published.unwrap(), row.unit)).collect()
         };
-        let fitted = values(|basis| *basis == Basis::Fitted);
+        let fitted = values(|basis| *basis == Claim::Fitted);
         let agreed = ["98.287 Gb/s", "96.813 Gb/s", "0.5 us", "1.87 us", "1067 ns"];
         assert_eq!(fitted, agreed.map(String::from).into());
-        assert!(fitted.is_disjoint(&values(|basis| matches!(basis, Basis::Predicted { .. }))));
+        assert!(fitted.is_disjoint(&values(|basis| matches!(basis, Claim::Predicted { .. }))));
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn draw(path: &Path, rows: &[Row]) -> Result<bool> {
         y_range: 0.0..most * 1.2,
         lines: bandwidth,
     };
-    chart::two_panels(path, |area| upper.draw(area), |area| lower.draw(area))?;
+    chart::file(path, &[&upper, &lower])?;
     Ok(true)
 }
 

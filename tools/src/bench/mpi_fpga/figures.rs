@@ -4,13 +4,13 @@ use std::path::Path;
 
 use fpga_select::mpi_fpga::Collective;
 
-use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel, two_panels};
+use super::super::chart::{self, Bars, OverNumbers, Scale, Series, SizeChart};
 use super::estimate::{self, NODES_MAX, SIMULATED_MAX};
 use super::measure::{self, Case, Kind, Lab};
 use super::rows::{ESTIMATED, NODES, Quantity, RADICES};
 use crate::exit::Result;
 
-const FIGURES: [chart::Figure<Lab>; 6] = [
+pub(super) const FIGURES: [chart::Figure<Lab>; 6] = [
     ("figure-8-9.svg", collectives),
     ("figure-10.svg", speed_ups),
     ("figure-11.svg", networks),
@@ -18,11 +18,6 @@ const FIGURES: [chart::Figure<Lab>; 6] = [
     ("million-allreduce.svg", million_allreduce),
     ("million-broadcast.svg", million_broadcast),
 ];
-
-/// Draws the figures into `directory` and returns their paths.
-pub(super) fn draw(lab: &mut Lab, directory: &Path) -> Result<Vec<String>> {
-    chart::draw(lab, directory, &FIGURES)
-}
 
 fn series(lab: &mut Lab, name: String, kind: Kind, nodes: u32, collective: Collective) -> Result<Series> {
     let point = |bytes: u64| {
@@ -42,7 +37,7 @@ fn collectives(lab: &mut Lab, path: &Path) -> Result<()> {
     let one = |collective: Collective| series(lab, collective.name().to_owned(), Kind::Direct, 64, collective);
     let lines = Collective::ALL.iter().copied().map(one).collect::<Result<_>>()?;
     let chart = chart("Collectives on 64 nodes, direct network (figures 8 and 9), mock", 16.0, lines);
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn networks(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -51,7 +46,7 @@ fn networks(lab: &mut Lab, path: &Path) -> Result<()> {
         lines.push(series(lab, format!("indirect-{radix}"), Kind::Indirect(radix), 128, Collective::Allreduce)?);
     }
     let chart = chart("Allreduce on 128 nodes (figure 11F), mock", 10.0, lines);
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn bars(lab: &mut Lab, of: impl Fn(u32) -> Quantity) -> Result<Vec<f64>> {
@@ -74,7 +69,7 @@ fn speed_ups(lab: &mut Lab, path: &Path) -> Result<()> {
         parts: Collective::ALL.iter().copied().map(part).collect::<Result<_>>()?,
         is_stacked: false,
     };
-    one_panel(path, |area| bars.draw(area))
+    chart::file(path, &[&bars])
 }
 
 fn indirect(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -89,7 +84,7 @@ fn indirect(lab: &mut Lab, path: &Path) -> Result<()> {
         parts: names.into_iter().zip(RADICES).map(part).collect::<Result<_>>()?,
         is_stacked: false,
     };
-    one_panel(path, |area| bars.draw(area))
+    chart::file(path, &[&bars])
 }
 
 fn million_allreduce(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -121,7 +116,7 @@ fn million(lab: &mut Lab, path: &Path, collective: Collective, title: &'static s
     };
     let (upper, lower) =
         (chart(title, 1e4, with), chart("The same without units, from processor to processor", 1e5, without));
-    two_panels(path, |area| upper.draw_over_numbers(area), |area| lower.draw_over_numbers(area))
+    chart::file(path, &[&OverNumbers(upper), &OverNumbers(lower)])
 }
 
 fn over_nodes(

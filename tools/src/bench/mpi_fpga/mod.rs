@@ -5,28 +5,29 @@ mod figures;
 mod measure;
 mod rows;
 
-use fpga_select::Basis;
-use fpga_select::mpi_fpga::Profile;
+use std::path::Path;
 
-use super::comparison::{Comparison, Value, choose};
-use crate::cli::{Cli, MpiFpga};
+use fpga_select::mpi_fpga::Profile;
+use fpga_select::{Basis, Component};
+
+use super::chart;
+use super::comparison::{System, Value};
+use crate::cli::{Cli, Published};
 use crate::exit::Result;
 use measure::Lab;
-use rows::NOT_REPRODUCED;
+use rows::{NOT_REPRODUCED, Quantity};
 
-pub(super) fn run(cli: &Cli, arguments: &MpiFpga) -> Result<()> {
-    let rows = choose(rows::all(), &arguments.rows)?;
-    let mut lab = Lab::default();
+pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
     let components = Profile::published().components();
-    let names = ("mpi-fpga", "MPI-FPGA on mock switches");
-    let mut comparison = Comparison::measure(names, &components, &NOT_REPRODUCED, rows, |quantity| {
-        quantity.measure(&mut lab).map(Value::from)
-    })?;
-    comparison.assumed = assumed();
-    if let Some(directory) = &arguments.svg {
-        comparison.figures = figures::draw(&mut lab, directory)?;
-    }
-    comparison.print(cli, arguments.rows.check)
+    let system = System {
+        names: ("mpi-fpga", "MPI-FPGA on mock switches"),
+        assumed: assumed(&components),
+        components,
+        not_reproduced: &NOT_REPRODUCED,
+    };
+    let measure = |lab: &mut Lab, quantity: &Quantity| quantity.measure(lab).map(Value::from);
+    let draw = |lab: &mut Lab, directory: &Path| chart::draw(lab, directory, &figures::FIGURES);
+    system.run(cli, arguments, (rows::all(), &mut Lab::default()), measure, draw)
 }
 
 /// What the rows assume, beside the components without a source.
@@ -38,8 +39,7 @@ const ASSUMED: [&str; 5] = [
     "ranks: in the order of the cards, dimension by dimension",
 ];
 
-fn assumed() -> Vec<String> {
-    let components = Profile::published().components();
+fn assumed(components: &[Component]) -> Vec<String> {
     let of_component = components.iter().filter_map(|one| match one.basis {
         Basis::Assumed(why) => Some(format!("{}: {} {} ({why})", one.name, one.value, one.unit).replace("  ", " ")),
         _ => None,

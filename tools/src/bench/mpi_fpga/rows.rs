@@ -334,12 +334,12 @@ impl Quantity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::comparison::{Basis, assert_ids_are_different};
+    use super::super::super::comparison::{Claim, assert_ids_are_different};
     use super::*;
 
     #[test]
     fn ids_are_different_and_no_row_is_fitted() {
         assert_ids_are_different(&all());
-        assert!(all().iter().all(|row| row.basis != Basis::Fitted));
+        assert!(all().iter().all(|row| row.basis != Claim::Fitted));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::chart::{self, Bars, one_panel};
+use super::super::chart::{self, Bars};
 use super::area::TABLES;
 use super::fft::{self, SIDES, Setting};
 use super::rows::{Quantity, all};
@@ -11,7 +11,7 @@ use crate::exit::{Failure, Result};
 /// Width of a column of a table, in pixels.
 const COLUMN: i32 = 210;
 
-/// Draws into `directory`, which is created if it is missing, and returns the paths.
+/// Draws into `directory`, and returns the paths.
 pub(super) fn draw(directory: &Path) -> Result<Vec<String>> {
     let mut paths = chart::draw(&mut (), directory, &[("ffts.svg", ffts)])?;
     for table in &TABLES {
@@ -44,5 +44,5 @@ fn ffts((): &mut (), path: &Path) -> Result<()> {
         ],
         is_stacked: false,
     };
-    one_panel(path, |area| bars.draw(area))
+    chart::file(path, &[&bars])
 }

@@ -9,23 +9,27 @@ mod measure;
 mod rows;
 mod wormhole;
 
+use std::path::Path;
+
 use fpga_select::novog::Profile;
 use fpga_select::novog::wormhole::WormholeProfile;
 
-use super::comparison::{Comparison, Value, choose};
-use crate::cli::{Cli, Novog};
+use super::comparison::{System, Value};
+use crate::cli::{Cli, Published};
 use crate::exit::Result;
-use rows::NOT_REPRODUCED;
+use rows::{NOT_REPRODUCED, Quantity};
+use wormhole::Improvements;
 
-pub(super) fn run(cli: &Cli, arguments: &Novog) -> Result<()> {
-    let rows = choose(rows::all(), &arguments.rows)?;
-    let components = [Profile::published().components(), WormholeProfile::published().components()].concat();
-    let names = ("novo-g", "Novo-G# on mock cards");
-    let mut improvements = wormhole::Improvements::default();
-    let measure = |quantity: &rows::Quantity| measure::measure(*quantity, &mut improvements).map(Value::from);
-    let mut comparison = Comparison::measure(names, &components, &NOT_REPRODUCED, rows, measure)?;
-    if let Some(directory) = &arguments.svg {
-        comparison.figures = figures::draw(directory)?;
-    }
-    comparison.print(cli, arguments.rows.check)
+pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
+    let system = System {
+        names: ("novo-g", "Novo-G# on mock cards"),
+        components: [Profile::published().components(), WormholeProfile::published().components()].concat(),
+        not_reproduced: &NOT_REPRODUCED,
+        assumed: Vec::new(),
+    };
+    let measure = |improvements: &mut Improvements, quantity: &Quantity| {
+        measure::measure(*quantity, improvements).map(Value::from)
+    };
+    let draw = |_: &mut Improvements, directory: &Path| figures::draw(directory);
+    system.run(cli, arguments, (rows::all(), &mut Improvements::default()), measure, draw)
 }

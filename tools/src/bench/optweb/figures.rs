@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cmdseq::plan::Collective;
 
-use super::super::chart::{self, Bars, Scale, Series, SizeChart, one_panel, two_panels};
+use super::super::chart::{self, Bars, Scale, Series, SizeChart};
 use super::measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use super::rows::{BY_SIZE, Curve, EAGER, MOVING, RENDEZVOUS};
 use crate::exit::Result;
@@ -26,8 +26,7 @@ const DRAGONFLY_LINKS: u32 = 64;
 /// Step between the numbers of groups in the table.
 const DRAGONFLY_STEP: u32 = 3;
 
-/// Draws the figures with these numbers, by default all, into `directory`, and returns their paths. Creates a missing
-/// directory.
+/// Draws the figures with these numbers, by default all, into `directory`, and returns their paths.
 pub(super) fn draw(lab: &mut Lab, directory: &Path, numbers: &[u32]) -> Result<Vec<String>> {
     let is_selected =
         |name: &str| numbers.is_empty() || numbers.iter().any(|number| name == format!("figure-{number}.svg"));
@@ -65,7 +64,7 @@ fn link_bandwidth(lab: &mut Lab, path: &Path) -> Result<()> {
         parts: vec![("sent (T1)", sent), ("received (T2 - migration)", received)],
         is_stacked: false,
     };
-    one_panel(path, |area| bars.draw(area))
+    chart::file(path, &[&bars])
 }
 
 fn bandwidth_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -82,7 +81,7 @@ fn bandwidth_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..60.0,
         lines,
     };
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn start_up_by_operation(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -107,7 +106,7 @@ fn start_up_by_operation(lab: &mut Lab, path: &Path) -> Result<()> {
         parts: vec![("configuration (T1)", configuration), ("migration", migration)],
         is_stacked: true,
     };
-    one_panel(path, |area| bars.draw(area))
+    chart::file(path, &[&bars])
 }
 
 fn start_up_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -127,7 +126,7 @@ fn start_up_over_size(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..1.4,
         lines,
     };
-    one_panel(path, |area| chart.draw(area))
+    chart::file(path, &[&chart])
 }
 
 fn over_cards(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -149,7 +148,7 @@ fn over_cards(lab: &mut Lab, path: &Path) -> Result<()> {
     let upper = bars(title, "us", 1.0, "T1 + migration at 64 B", start_up);
     let title = "Bandwidth of allgather against cards (figure 14), mock";
     let lower = bars(title, "Gb/s, one link, one direction", 60.0, "received at 128 MiB", bandwidth);
-    two_panels(path, |area| upper.draw(area), |area| lower.draw(area))
+    chart::file(path, &[&upper, &lower])
 }
 
 fn multipath(lab: &mut Lab, path: &Path) -> Result<()> {
@@ -180,7 +179,7 @@ fn multipath(lab: &mut Lab, path: &Path) -> Result<()> {
         y_range: 0.0..200.0,
         lines: rates,
     };
-    two_panels(path, |area| upper.draw(area), |area| lower.draw(area))
+    chart::file(path, &[&upper, &lower])
 }
 
 fn dragonfly(_: &mut Lab, path: &Path) -> Result<()> {

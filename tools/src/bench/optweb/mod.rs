@@ -5,10 +5,12 @@ mod figures;
 mod measure;
 mod rows;
 
+use std::path::Path;
+
 use cmdseq::plan::Collective;
 use fpga_select::{Profile, Selector};
 
-use super::comparison::{Comparison, Value, choose};
+use super::comparison::{System, Value};
 use crate::cli::{Cli, Optweb};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
@@ -19,16 +21,15 @@ use measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use rows::{Curve, NOT_REPRODUCED, Part, Quantity};
 
 pub(super) fn run(cli: &Cli, arguments: &Optweb) -> Result<()> {
-    let rows = choose(rows::all(), &arguments.rows)?;
+    let system = System {
+        names: ("optweb", "OPTWEB on mock cards"),
+        components: Profile::optweb(CARDS).components(),
+        not_reproduced: &NOT_REPRODUCED,
+        assumed: Vec::new(),
+    };
     let mut lab = Lab::new(Interrupt::listen()?);
-    let components = Profile::optweb(CARDS).components();
-    let names = ("optweb", "OPTWEB on mock cards");
-    let mut comparison =
-        Comparison::measure(names, &components, &NOT_REPRODUCED, rows, |quantity| measure_row(&mut lab, quantity))?;
-    if let Some(directory) = &arguments.svg {
-        comparison.figures = figures::draw(&mut lab, directory, &arguments.figure)?;
-    }
-    comparison.print(cli, arguments.rows.check)
+    let draw = |lab: &mut Lab, directory: &Path| figures::draw(lab, directory, &arguments.figure);
+    system.run(cli, &arguments.published, (rows::all(), &mut lab), measure_row, draw)
 }
 
 fn measure_row(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
@@ -193,6 +194,7 @@ fn crossover(lab: &mut Lab) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::comparison::choose;
     use super::*;
     use crate::cli::Rows;
 

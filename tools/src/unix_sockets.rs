@@ -1,8 +1,10 @@
 //! UNIX sockets, asked without connecting: a connection resets a card, and takes the place of a rank that comes to a meeting.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -73,9 +75,9 @@ const CONNECTED: u32 = 3;
 impl Table {
     /// Reads the table below `root`, a directory with `proc`; empty if it cannot be read.
     pub(crate) fn read(root: &Path) -> Self {
-        let text = fs::read_to_string(root.join("proc/net/unix")).unwrap_or_default();
+        let text = fs::read(root.join("proc/net/unix")).unwrap_or_default();
         let mut table = HashMap::<_, Vec<Entry>>::new();
-        for (path, entry) in text.lines().filter_map(Entry::parse) {
+        for (path, entry) in text.split(|byte| *byte == b'\n').filter_map(Entry::parse) {
             // What a socket that is gone was bound to leads nowhere.
             if let Ok(path) = path.canonicalize() {
                 table.entry(path).or_default().push(entry);
@@ -96,21 +98,31 @@ impl Table {
 }
 
 impl Entry {
-    /// Parses a line, and returns the path too. Columns: number, references, protocol, flags, type and state (all hexadecimal), inode, path.
-    fn parse(line: &str) -> Option<(&Path, Self)> {
-        let mut words = line.split_whitespace();
-        let mut hexadecimal = |skip| u32::from_str_radix(words.nth(skip)?, 16).ok();
-        let (flags, kind, state) = (hexadecimal(3)?, hexadecimal(0)?, hexadecimal(0)?);
-        let path = line.split_once(words.next()?)?.1.trim_start();
+    /// Parses a line, and returns the path too. Columns: number, references, protocol, flags, type and state (all hexadecimal), inode,
+    /// path. A path is any bytes.
+    fn parse(line: &[u8]) -> Option<(&Path, Self)> {
+        let mut rest = line;
+        let mut column = || {
+            let from = rest.trim_ascii_start();
+            let end = from.iter().position(u8::is_ascii_whitespace)?;
+            rest = &from[end..];
+            std::str::from_utf8(&from[..end]).ok()
+        };
+        let [_number, _references, _protocol] = [column()?, column()?, column()?];
+        let mut hexadecimal = || u32::from_str_radix(column()?, 16).ok();
+        let (flags, kind, state) = (hexadecimal()?, hexadecimal()?, hexadecimal()?);
+        let _inode = column()?;
+        let path = rest.trim_ascii_start();
         let entry = Entry { kind, listens: flags & LISTENS != 0, is_connected: kind == STREAM && state == CONNECTED };
-        path.starts_with('/').then(|| (Path::new(path), entry))
+        path.starts_with(b"/").then(|| (Path::new(OsStr::from_bytes(path)), entry))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd as _;
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 
@@ -171,14 +183,33 @@ mod tests {
     }
 
     #[test]
+    fn sockets_whose_names_are_no_text_hide_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &[u8]| directory.path().join(OsStr::from_bytes(name));
+        let abstract_name = [&[0xff, 0xfe], path(b"card").as_os_str().as_bytes()].concat();
+        let _unnamed = UnixListener::bind_addr(&SocketAddr::from_abstract_name(abstract_name).unwrap()).unwrap();
+        let mut held = Vec::new();
+        for name in [b"card" as &[u8], b"\xff.sock"] {
+            let server = UnixListener::bind(path(name)).unwrap();
+            let client = UnixStream::connect(path(name)).unwrap();
+            let accepted = server.accept().unwrap();
+            held.push((server, client, accepted));
+            assert!(table().has_client(&path(b"card")) && table().has_client(&path(name)));
+        }
+    }
+
+    #[test]
     fn the_table_of_sockets_is_parsed() {
         let line = "0000000000000000: 00000002 00000000 00010000 0001 01 30127 /run/fpga/a b.sock";
-        let (path, entry) = Entry::parse(line).unwrap();
-        assert!(entry.listens && entry.kind == STREAM && !entry.is_connected);
-        assert_eq!(path, Path::new("/run/fpga/a b.sock"));
+        // Also an inode whose digits are in another column.
+        for line in [line, &line.replace("30127", "10000"), &line.replace("30127", "    1")] {
+            let (path, entry) = Entry::parse(line.as_bytes()).unwrap();
+            assert!(entry.listens && entry.kind == STREAM && !entry.is_connected);
+            assert_eq!(path, Path::new("/run/fpga/a b.sock"));
+        }
         let head = "Num       RefCount Protocol Flags    Type St Inode Path";
         for other in [head, "", &line.replace("/run", "@/run"), &line.replace("/run", "run"), &line[..50]] {
-            assert!(Entry::parse(other).is_none(), "{other:?}");
+            assert!(Entry::parse(other.as_bytes()).is_none(), "{other:?}");
         }
     }
 }
