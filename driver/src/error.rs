@@ -8,7 +8,6 @@ use cmdseq::{Operation, Refusal, Status};
 use fpga_hal::{Ending, Function};
 
 use crate::board::WrongBoard;
-use crate::dfl;
 use crate::ledger::bound::{Bound, Unowned};
 use crate::ledger::state::State;
 use crate::peers::PeersError;
@@ -248,7 +247,12 @@ pub enum Error {
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The control function of the card has failed: a [`dfl::Error`](crate::dfl::Error).
     #[error("The card's control function failed")]
-    Control(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Control {
+        /// The kind of the error.
+        kind: ErrorKind,
+        /// The error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// An instruction names host memory, and the card's sequencer reaches none. Nothing was stored.
     #[error(
         "{operation} names host memory, which the sequencer of {name} does not reach; move the data with write_memory and \
@@ -309,7 +313,7 @@ impl Error {
     /// Returns the kind of this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Peer { kind, .. } => *kind,
+            Error::Peer { kind, .. } | Error::Control { kind, .. } => *kind,
             Error::Refused(_)
             | Error::BadArgument { .. }
             | Error::Mismatch { .. }
@@ -321,9 +325,6 @@ impl Error {
             | Error::HostMemoryUnbound { .. }
             | Error::NoHostMemory { .. } => ErrorKind::Refused,
             Error::Timeout { .. } => ErrorKind::Timeout,
-            Error::Control(error) if matches!(error.downcast_ref(), Some(dfl::Error::TimedOut { .. })) => {
-                ErrorKind::Timeout
-            }
             Error::Removed { .. }
             | Error::Bus(fpga_hal::Error::Removed { .. })
             | Error::Failed { status: Status::LinkDown, .. } => ErrorKind::Gone,

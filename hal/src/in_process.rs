@@ -19,7 +19,7 @@ use crate::endpoint::{
 };
 use crate::memory::backend::{DomainBackend, Mapping, NotMapped};
 use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
-use crate::memory::table::InProcessIommu;
+use crate::memory::table::{FunctionIommu, InProcessIommu};
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::{BarIndex, BusKind, Domain, Error, Function, Interrupt, InterruptKind, Iova, ResetOutcome, Result, config};
@@ -69,14 +69,15 @@ impl Domain {
 pub fn attach(endpoint: Arc<dyn Endpoint>, domain: &Domain, name: &str) -> Result<Function> {
     let layout = endpoint.layout();
     check_layout(&layout)?;
-    let iommu = domain
+    let table = domain
         .backend::<InProcessIommu>()
         .ok_or(Error::DomainKind { bus: BusKind::InProcess, domain: domain.kind() })?;
     let attached = Attached::new(&endpoint, name)?;
     let link = Arc::new(Link::default());
+    let attachment = domain.attach(name, layout.dma_bits);
+    let iommu = FunctionIommu { table, member: attachment.member() };
     let port = Port { iommu, link: Arc::clone(&link), highest: u64::MAX >> (64 - layout.dma_bits) };
     endpoint.attach(Arc::new(port), Arc::clone(&link) as Arc<dyn InterruptPort>);
-    let attachment = domain.attach(name, layout.dma_bits);
     let bus = InProcess { attached, endpoint, layout, link, removal: Arc::default() };
     Function::open(Box::new(bus), attachment, name, false)
 }
@@ -320,7 +321,7 @@ impl InterruptPort for Link {
 /// Access of the endpoint to host memory.
 #[derive(Debug)]
 struct Port {
-    iommu: Arc<InProcessIommu>,
+    iommu: FunctionIommu,
     link: Arc<Link>,
     /// Last address that the endpoint can send.
     highest: u64,

@@ -140,7 +140,7 @@ pub(crate) enum Command {
     #[command(args = no_machine())]
     Disasm(Disasm),
     /// Verify a program and warn about valid but suspicious code
-    #[command(arg = publishes(), after_help = "Without --cards, it verifies for mock cards, one for each rank of the program.")]
+    #[command(arg = publishes(), after_help = "Without --cards, it verifies for mock:optweb cards, one for each rank of the program (2 to 64).")]
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     #[command(arg = publishes())]
@@ -218,9 +218,7 @@ impl Command {
     /// Returns the selector of the card that an argument of the command names.
     pub(crate) fn card(&self) -> Option<&str> {
         match self {
-            Command::Doctor(Doctor { card }) => card.as_deref(),
-            Command::Reset(Reset { card, .. })
-            | Command::Reg(Reg { card, .. })
+            Command::Reg(Reg { card, .. })
             | Command::Selftest(Selftest { card })
             | Command::Image {
                 command: Image::Load(ImageLoad { card, .. }) | Image::Recover(ImageRecover { card, .. }),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cmdseq::instruction::DELAY_MAX;
 use cmdseq::plan::{self, Collective, Plan};
 use cmdseq::{CostModel, Element};
 use fpga_driver::trace::Moment;
@@ -93,8 +94,6 @@ impl Spread {
 
 /// Up to this many repetitions, the skew of each is printed.
 const SKEWS_PRINTED: usize = 16;
-/// Longest delay of an instruction, in cycles (`docs/isa.md`).
-const DELAY_MAX_CYCLES: u64 = 1 << 36;
 
 pub(crate) fn run(cli: &Cli, arguments: &Coll) -> Result<()> {
     let began = Moment::now();
@@ -227,8 +226,8 @@ fn execution(arguments: &Coll, plan: &Plan, clock_khz: u32) -> Result<Execution>
     }
     let cycles = |us: &f64| (us * f64::from(clock_khz) / 1e3).round() as u64;
     let mut start_delay_cycles: Vec<u64> = arguments.start_delay.iter().map(cycles).collect();
-    if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX_CYCLES) {
-        let most = DELAY_MAX_CYCLES as f64 * 1e3 / f64::from(clock_khz);
+    if let Some(rank) = start_delay_cycles.iter().position(|cycles| *cycles > DELAY_MAX) {
+        let most = DELAY_MAX as f64 * 1e3 / f64::from(clock_khz);
         let message = format!("rank {rank}: --start-delay is too long: the cards wait at most {most:.0} us");
         return Err(Failure::refused(message).of_rank(rank as u32));
     }

@@ -79,8 +79,8 @@ pub(crate) fn script(shell: Shell) -> Vec<u8> {
     (function.trim_start().to_owned() + "\n" + &script).into_bytes()
 }
 
-/// Returns a command and those below it, without the options that it always refuses: those that it hides in place of global ones, and
-/// `--stats-dir` if its help lacks it. What depends on its arguments is offered.
+/// Returns a command and those below it, without options that it always refuses: those that it hides in place of global ones, and
+/// `--stats-dir` if its help lacks it.
 fn offered(command: &Command) -> Command {
     let is_offered = |arg: &&Arg| !arg.is_hide_set() || (arg.is_global_set() && arg.get_id() != "stats_dir");
     let args = command.get_arguments().filter(is_offered).map(|arg| match arg.get_id().as_str() {

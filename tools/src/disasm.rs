@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::{output, source};
 
 #[derive(JsonSchema, Serialize)]
@@ -22,9 +22,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Disasm) -> Result<()> {
     let most = Limits::default().source_bytes;
     if text.len() > most {
         let (file, bytes) = (arguments.file.display(), text.len());
-        let cause =
-            format!("{file}: its source would have {bytes} B, and `asm` accepts at most {most} (limit source_bytes)");
-        return Err(Failure::refused(cause));
+        log::warn!("{file}: its source has {bytes} B, and `asm` accepts at most {most} (limit source_bytes)");
     }
     if cli.json {
         let programs = assembly.programs.iter().map(|one| one.rank).collect();

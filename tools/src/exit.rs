@@ -379,13 +379,11 @@ impl From<MeetError> for Failure {
 
 impl From<fpga_driver::dfl::Error> for Failure {
     fn from(error: fpga_driver::dfl::Error) -> Self {
-        use fpga_driver::dfl::Error::{Card, Interrupted, Missing, NoControl, NoExerciser, Refused, TimedOut};
+        use fpga_driver::dfl::Error::{Card, Interrupted};
         let exit = match error {
             Card(error) => return error.into(),
-            TimedOut { .. } => Exit::Timeout,
             Interrupted { .. } => Exit::Interrupted,
-            Refused { .. } | Missing { .. } | NoControl { .. } | NoExerciser { .. } => Exit::Refused,
-            _ => Exit::Failed,
+            _ => error.kind().into(),
         };
         Failure::chain(exit, &error)
     }

@@ -57,7 +57,7 @@ pub(super) fn line(text: &str, file: u32, line: u32) -> (Vec<Token>, Option<Find
         let span = Span { file, line, column: start as u32 + 1, width: (end - start) as u32 };
         match kind {
             Ok(_) if tokens.len() == TOKENS_MAX => {
-                let message = format!("line too long: at most {TOKENS_MAX} words, numbers and signs");
+                let message = format!("line too long: at most {TOKENS_MAX} tokens");
                 return (tokens, Some(Finding::new(span, message)));
             }
             Ok(kind) => tokens.push(Token { kind, span }),
@@ -139,7 +139,7 @@ mod tests {
         assert!(line(&text, 0, 1).1.is_none());
         let (_, error) = line(&format!("{text} 0"), 0, 1);
         let error = error.expect("one number more");
-        assert_eq!(error.message, "line too long: at most 1048576 words, numbers and signs");
+        assert_eq!(error.message, "line too long: at most 1048576 tokens");
         assert_eq!(error.span.column as usize, TOKENS_MAX + 2);
     }
 

@@ -121,7 +121,8 @@ impl Found {
                     let is_reached = arms.iter().any(|arm| parts.taken.contains(&arm.span));
                     for arm in arms {
                         if parts.taken.contains(&arm.span) {
-                            self.dead(parts, &arm.body, in_loop);
+                            // The loop around it has rounds.
+                            self.dead(parts, &arm.body, false);
                         } else if is_reached || arms.len() == 1 {
                             let why = match in_loop && !is_reached {
                                 true => "its condition never holds, or the loop around it has no rounds",

@@ -455,7 +455,7 @@ fn instruction(operation: Operation, span: Span, cursor: &mut Cursor<'_>) -> Res
         part(&mut text, cursor, token.span)?;
     }
     let is_given = |keyword: &str| text.fields.iter().any(|(given, _)| given.keyword == keyword);
-    // A window without a key would be none.
+    // Without a key, a window is invalid.
     let is_needed =
         |field: &Field| !fields::is_optional(field, operation) || field.keyword == "key" && is_given("window");
     let missing: Vec<String> = fields::of(operation)

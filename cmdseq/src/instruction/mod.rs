@@ -28,6 +28,8 @@ pub(crate) use word::{
 
 /// The permanent communicator: all cards of the fabric, in node order.
 pub const WORLD: u16 = 0;
+/// Longest delay that a card takes, in cycles (`docs/isa.md`).
+pub const DELAY_MAX: u64 = 1 << 36;
 /// Number of arguments of a launch.
 pub const ARGUMENTS: usize = 3;
 

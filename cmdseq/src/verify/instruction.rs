@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::bounds::{Bounds, KnownDisjoint, OperandBounds};
-use crate::instruction::{BYTES, WORLD, has_address_in_extent, is_collective, takes_tables};
+use crate::instruction::{BYTES, DELAY_MAX, WORLD, has_address_in_extent, is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, directions, is_id, is_one_sided, is_paired, is_rendezvous, takes_partners};
 use crate::ranges::{
@@ -16,9 +16,6 @@ use crate::refusal::{Reason, Refusal, refuse};
 use crate::switch::Call;
 use crate::table::{ENTRY_BYTES, Entry, Tables};
 use crate::{AddressSpace, Capabilities, Combine, Element, Flags, Instruction, Layout, Operand, Operation, Topology};
-
-/// Longest delay a card takes, cycles (`docs/isa.md`).
-const DELAY_MAX: u64 = 1 << 36;
 
 /// Room for so many instructions is made at once.
 const KNOWN_ROOM: usize = 4096;

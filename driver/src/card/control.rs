@@ -73,7 +73,7 @@ impl From<crate::dfl::Error> for Error {
     fn from(error: crate::dfl::Error) -> Self {
         match error {
             crate::dfl::Error::Card(error) => error,
-            error => Error::Control(Box::new(error)),
+            error => Error::Control { kind: error.kind(), source: Box::new(error) },
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::error::Error as CardError;
 use crate::feature_list::{self, Feature, Unit, Walk, places};
 use crate::progress::Progress;
 use crate::sequencer::block::bus_error;
-use crate::sequencer::health::PcieErrors;
 use crate::sequencer::preserved::Preserved;
 
 /// Default time limit for each answer of the reconfiguration engine, as in Linux.
@@ -220,14 +219,12 @@ impl Control {
         Ok(found)
     }
 
-    /// Clears the error registers, and the PCIe errors of the function, which it logs. If the port has errors, the accelerator
-    /// is reset: they cannot be cleared while it works.
+    /// Clears the error registers. If the port has errors, the accelerator is reset: they cannot be cleared while it works.
     ///
     /// # Errors
     /// [`Error::Refused`] if the accelerator has no power; [`Error::TimedOut`] if the port does not acknowledge.
     pub fn clear_errors(&mut self) -> Result<()> {
         use fme::errors::{ERROR, INJECT, MASK, PCIE0_ERROR, PCIE0_MASK, PCIE1_ERROR, PCIE1_MASK};
-        PcieErrors::clear(&self.function).map_err(|error| bus_error(&self.function.identity().name, error))?;
         if let Some(errors) = &self.errors {
             errors.write(INJECT, 0)?;
             for (mask, error) in [(MASK, ERROR), (PCIE0_MASK, PCIE0_ERROR), (PCIE1_MASK, PCIE1_ERROR)] {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fpga_regs::dfl::reconfiguration::ERRORS;
 
+use crate::error::ErrorKind;
 use crate::meanings::meanings;
 
 /// Error of a control function.
@@ -109,6 +110,20 @@ pub enum Error {
     /// The card's or the bus's.
     #[error(transparent)]
     Card(#[from] crate::error::Error),
+}
+
+impl Error {
+    /// Returns the kind of this error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Card(error) => error.kind(),
+            Error::TimedOut { .. } => ErrorKind::Timeout,
+            Error::Refused { .. } | Error::Missing { .. } | Error::NoControl { .. } | Error::NoExerciser { .. } => {
+                ErrorKind::Refused
+            }
+            _ => ErrorKind::Failed,
+        }
+    }
 }
 
 /// Result with an [`enum@Error`] of a control function.

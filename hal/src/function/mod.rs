@@ -93,8 +93,8 @@ impl Function {
         self.inner.attachment.domain()
     }
 
-    /// Returns a handle to the domain for buffers that no other function needs, such as rings. Servers of vfio-user map them for
-    /// this function alone; all other buses let every function of the domain reach them.
+    /// Returns a handle to the domain for buffers that no other function needs, such as rings. Other functions do not reach
+    /// them, except on the kernel's VFIO, where all functions of a domain have the same mappings.
     pub fn private_domain(&self) -> Domain {
         self.inner.attachment.private_domain()
     }

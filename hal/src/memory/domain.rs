@@ -206,7 +206,7 @@ impl Domain {
         true
     }
 
-    /// Adds a function that must reach every buffer, until the attachment is dropped.
+    /// Adds a function, until the attachment is dropped. All buffers are placed where it reaches them.
     pub(crate) fn attach(&self, function: &str, bits: u8) -> Attachment {
         let mut plan = self.plan();
         let member = Member(plan.next);

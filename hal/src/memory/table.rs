@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::backend;
 use super::direction::Direction;
+use super::domain::Member;
 use super::iova::Iova;
 use super::region::Region;
 use crate::Result;
@@ -16,6 +17,8 @@ struct Mapping {
     last: u64,
     direction: Direction,
     region: Arc<Region>,
+    /// The function that reaches it, if no other does.
+    only: Option<Member>,
 }
 
 /// Mappings, ascending and disjoint.
@@ -29,8 +32,8 @@ pub(crate) struct InProcessIommu {
 impl InProcessIommu {
     /// Adds a mapping at an IOVA that the domain's allocator has allocated.
     pub(crate) fn map(&self, mapping: backend::Mapping) {
-        let backend::Mapping { iova, bytes, direction, region, only: _ } = mapping;
-        let mapping = Mapping { first: iova.0, last: iova.0 + (bytes - 1), direction, region };
+        let backend::Mapping { iova, bytes, direction, region, only } = mapping;
+        let mapping = Mapping { first: iova.0, last: iova.0 + (bytes - 1), direction, region, only };
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let index = table.partition_point(|other| other.first < mapping.first);
         table.insert(index, mapping);
@@ -45,7 +48,16 @@ impl InProcessIommu {
         // The mapping may be the last handle to the memory. Freeing it takes time, so it happens outside of the lock.
         drop(removed);
     }
+}
 
+/// The table as one function sees it.
+#[derive(Debug)]
+pub(crate) struct FunctionIommu {
+    pub(crate) table: Arc<InProcessIommu>,
+    pub(crate) member: Member,
+}
+
+impl FunctionIommu {
     /// Copies host memory at `iova` into `data`. On a fault, nothing was copied.
     pub(crate) fn read(&self, iova: Iova, data: &mut [u8]) -> std::result::Result<(), DmaFault> {
         let mut rest = data;
@@ -66,9 +78,14 @@ impl InProcessIommu {
         })
     }
 
+    fn reaches(&self, mapping: &Mapping) -> bool {
+        mapping.only.is_none_or(|only| only == self.member)
+    }
+
     /// Fails if a part of the range is not mapped.
     pub(crate) fn check(&self, iova: Iova, bytes: u64) -> std::result::Result<(), DmaFault> {
-        cover(&self.table.read().unwrap_or_else(PoisonError::into_inner), iova, bytes, |_| true).map(|_| ())
+        let table = self.table.table.read().unwrap_or_else(PoisonError::into_inner);
+        cover(&table, iova, bytes, |mapping| self.reaches(mapping)).map(|_| ())
     }
 
     /// Calls `copy(region, offset, bytes)` for each piece of the range, in ascending order, if all of it is mapped and
@@ -81,7 +98,8 @@ impl InProcessIommu {
         is_allowed: impl Fn(Direction) -> bool,
         mut copy: impl FnMut(&Region, usize, usize) -> Result<()>,
     ) -> std::result::Result<(), DmaFault> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.table.read().unwrap_or_else(PoisonError::into_inner);
+        let is_allowed = |mapping: &Mapping| is_allowed(mapping.direction) && self.reaches(mapping);
         let mut next = iova.0;
         let mut left = bytes;
         for mapping in cover(&table, iova, bytes as u64, is_allowed)? {
@@ -103,7 +121,7 @@ fn cover(
     table: &[Mapping],
     iova: Iova,
     bytes: u64,
-    is_allowed: impl Fn(Direction) -> bool,
+    is_allowed: impl Fn(&Mapping) -> bool,
 ) -> std::result::Result<&[Mapping], DmaFault> {
     if bytes == 0 {
         return Ok(&[]);
@@ -112,7 +130,7 @@ fn cover(
     let mut next = iova.0;
     let mut left = bytes;
     for (count, mapping) in table[index..].iter().enumerate() {
-        if mapping.first > next || !is_allowed(mapping.direction) {
+        if mapping.first > next || !is_allowed(mapping) {
             break;
         }
         let here = mapping.last - next;

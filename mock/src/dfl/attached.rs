@@ -31,7 +31,7 @@ impl Attached {
 
     /// Configuration space is as after power-up.
     pub(super) fn lose_configuration(&mut self) {
-        self.config = ConfigSpace::new(self.function);
+        (self.config, self.msix) = (ConfigSpace::new(self.function), Msix::new(self.function.msix));
         self.deliver();
     }
 

@@ -10,7 +10,7 @@ const CYCLE_PS_MAX: u64 = 100_000;
 const CYCLES_MAX: u64 = 10_000;
 /// Longest latency: 20 km of fibre.
 const LATENCY_PS_MAX: u64 = 100_000_000;
-/// Slowest link, memory channel or reduction unit, 1 Gb/s: streams that share it still have whole megabits a second each.
+/// Slowest link, memory channel or reduction unit: 1 Gb/s.
 const MBPS_MIN: u64 = 1_000;
 /// Fastest link or memory channel: 100 Tb/s.
 const MBPS_MAX: u64 = 100_000_000;

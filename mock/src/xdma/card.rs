@@ -259,7 +259,9 @@ impl Card {
     pub(super) fn update_interrupts(&mut self) {
         let asserts = |(line, channel): (usize, &Channel)| u32::from(channel.interrupts()) << line;
         self.channel_lines.asserted = self.channels.iter().enumerate().map(asserts).fold(0, |all, one| all | one);
-        for vector in self.channel_lines.risen().chain(self.user_lines.risen()) {
+        let has_msix = self.config.has_msix();
+        // Without MSI-X nothing is pending that a later message would tell of.
+        for vector in self.channel_lines.risen().chain(self.user_lines.risen()).filter(|_| has_msix) {
             self.msix.raise(vector);
         }
         let level = self.user_lines.request() | self.channel_lines.request() != 0;

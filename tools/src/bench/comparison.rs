@@ -161,7 +161,7 @@ pub(super) fn choose<Q>(all: Vec<Row<Q>>, rows: &Rows) -> Result<Vec<Row<Q>>> {
 }
 
 /// A published system, and its mock.
-pub(super) struct System {
+pub(super) struct PublishedSystem {
     /// Its profile, and the first line of the text.
     pub(super) names: (&'static str, &'static str),
     /// Values of the profile.
@@ -170,7 +170,7 @@ pub(super) struct System {
     pub(super) assumed: Vec<String>,
 }
 
-impl System {
+impl PublishedSystem {
     /// Measures the chosen rows of `all` with `measure`, draws figures with `draw` into the directory of the command line, which is
     /// created before, and prints the comparison. Both are given `lab`.
     pub(super) fn run<L, Q>(
@@ -382,7 +382,8 @@ mod tests {
         let rows = Rows { row: Vec::new(), check: false };
         let arguments = Published { svg: Some(file.path().join("figures")), rows };
         let cli = <Cli as clap::Parser>::parse_from(["fpgactl", "bench", "circus"]);
-        let system = System { names: ("p", "t"), components: Vec::new(), not_reproduced: &[], assumed: Vec::new() };
+        let system =
+            PublishedSystem { names: ("p", "t"), components: Vec::new(), not_reproduced: &[], assumed: Vec::new() };
         let row = Row::new("a", "what", "x", None, Accept::Anything, ());
         let measure = |(): &mut (), (): &()| panic!("it is measured");
         let failure = system.run(&cli, &arguments, (vec![row], &mut ()), measure, |(), _| Ok(Vec::new())).unwrap_err();

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use crate::meeting::address::Address;
@@ -34,7 +35,12 @@ impl Stream {
             Address::Unix(path) => {
                 let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
                 let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-                connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+                connect(socket.as_raw_fd(), &UnixAddr::new(path)?).map_err(|errno| match errno {
+                    Errno::EAGAIN => {
+                        io::Error::new(ErrorKind::WouldBlock, "as many connections wait there as it holds")
+                    }
+                    errno => errno.into(),
+                })?;
                 Ok(Stream::Unix(socket.into()))
             }
             Address::Tcp(place) => {

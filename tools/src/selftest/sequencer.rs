@@ -71,7 +71,9 @@ fn errors(card: &Card) -> Result<String> {
     let of_shell = card.shell_errors()?.into_iter().map(|one| one.to_string());
     let errors: Vec<String> = of_sequencer.into_iter().chain(of_shell).collect();
     match errors.is_empty() {
-        true => Ok("none reported".to_owned()),
+        true => Ok(health.pcie.filter(|pcie| pcie.correctable != 0).map_or("none reported".to_owned(), |pcie| {
+            format!("none reported but corrected PCIe errors ({:#010x})", pcie.correctable)
+        })),
         false => Err(Failed::Other(errors.join("; "))),
     }
 }

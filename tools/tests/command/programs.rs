@@ -123,7 +123,7 @@ fn words_are_printed_as_text_that_assembles_to_the_same() {
 }
 
 #[test]
-fn a_binary_whose_source_would_be_too_long_is_refused_with_the_limit() {
+fn a_binary_whose_source_is_too_long_for_asm_is_told_with_the_limit() {
     let directory = Directory::new();
     // No two instructions in a row are equal.
     let text = "ranks 4\nfor i in 0 .. 60_000\n  sendrecv_reduce peer rank ^ 1, root rank ^ 1, source 0x1_0000_0000, \
@@ -132,7 +132,7 @@ fn a_binary_whose_source_would_be_too_long_is_refused_with_the_limit() {
     let words = directory.path("words");
     stdout(&["asm", &text, "-o", &words]);
     let output = run(&["disasm", &words]);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0));
+    assert!(output.status.success() && output.stdout.len() > 8 << 20);
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("`asm` accepts at most 8388608 (limit source_bytes)"), "{error}");
 }

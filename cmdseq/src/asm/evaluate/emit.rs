@@ -210,7 +210,8 @@ fn valid(operation: Operation) -> Instruction {
     instruction
 }
 
-/// Why the window of `text` is invalid: the parser checks that it has a key, and the table of fields that the others fit.
+/// Why the window of `text` is invalid. Key 0 is the only value that is left: the parser requires a key, and other values do not fit
+/// their fields.
 fn why_no_key(text: &InstructionText, error: &DecodeError) -> Option<(Span, String)> {
     if !matches!(error, DecodeError::Field { name: "window", .. }) {
         return None;

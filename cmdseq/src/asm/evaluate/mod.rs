@@ -109,7 +109,7 @@ impl<'a> Evaluator<'a> {
         for statement in statements {
             match self.statement(statement) {
                 Ok(()) | Err(Stop::Noted) => {}
-                // Without the labels, what uses them may be wrong.
+                // The first run evaluates labels as 0, so its errors are ignored; the second run reports them.
                 Err(Stop::Wrong(_)) if self.known_labels.is_none() => {}
                 Err(Stop::Wrong(finding)) => {
                     self.findings.push(finding);

@@ -48,7 +48,7 @@ struct Server {
 impl Server {
     /// Returns the connection, if the server is still there and its function uses the memory.
     fn using(&self, mapping: &Mapping) -> Option<Arc<Connection>> {
-        mapping.only.is_none_or(|only| only == self.member).then(|| self.connection.upgrade()).flatten()
+        mapping.is_for(self.member).then(|| self.connection.upgrade()).flatten()
     }
 }
 
@@ -98,11 +98,10 @@ impl Maps {
     /// Adds the server of the function `member`, and maps at it what the function may use.
     pub(super) fn attach(&self, connection: &Arc<Connection>, member: Member, share: bool) -> Result<()> {
         let mut state = self.state();
-        let server = Server { connection: Arc::downgrade(connection), member, share };
-        for mapping in state.mappings.iter().filter(|mapping| server.using(mapping).is_some()) {
+        for mapping in state.mappings.iter().filter(|mapping| mapping.is_for(member)) {
             map_at(connection, mapping, share).map_err(|failure| not_mapped(connection, mapping, failure))?;
         }
-        state.servers.push(server);
+        state.servers.push(Server { connection: Arc::downgrade(connection), member, share });
         Ok(())
     }
 
@@ -161,6 +160,7 @@ mod tests {
     use super::*;
     use crate::Direction;
     use crate::memory::region::{Region, page_size};
+    use crate::memory::table::FunctionIommu;
     use crate::vfio_user::client::waits::Waits;
     use crate::vfio_user::wire::header::{HEADER_BYTES, Header};
     use nix::errno::Errno;
@@ -200,7 +200,11 @@ mod tests {
             }
         });
         let waits = Waits::new(Arc::default(), Duration::from_secs(60), Instant::now());
-        (Connection::new("test".to_owned(), ours, Arc::default(), waits).unwrap(), told)
+        (Connection::new("test".to_owned(), ours, memory(&Maps::default()), waits).unwrap(), told)
+    }
+
+    fn memory(maps: &Maps) -> FunctionIommu {
+        FunctionIommu { table: Arc::clone(&maps.memory), member: Member(0) }
     }
 
     fn attach(maps: &Maps, servers: &[(Arc<Connection>, Told)]) {
@@ -228,7 +232,7 @@ mod tests {
         assert!(matches!(error, Error::DmaMap { iova: Iova(AT), .. }) && not_undone.is_none(), "{error:?}");
         let each = servers.each_ref().map(|(_, of)| told(of));
         assert_eq!(each, [vec![true, false], vec![true], vec![]], "the first unmaps it, the third is not asked");
-        assert!(maps.memory.check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
+        assert!(memory(&maps).check(Iova(AT), 1).is_err(), "and by messages nobody reaches it");
         let (late, of_late) = connect(false);
         maps.attach(&late, Member(3), false).unwrap();
         assert!(told(&of_late).is_empty());
@@ -258,6 +262,14 @@ mod tests {
         maps.unmap(Iova(AT), page_size() as u64).unwrap();
         let each = [&servers[0].1, &servers[1].1, &of_late].map(told);
         assert_eq!(each, [vec![], vec![true, false], vec![]]);
+        // One that its server refuses is no other's either.
+        let (refusing, of_refusing) = connect(true);
+        maps.attach(&refusing, Member(3), false).unwrap();
+        let NotMapped { not_undone, .. } = maps.map(Mapping { only: Some(Member(3)), ..mapping() }, 8).unwrap_err();
+        assert!(not_undone.is_none());
+        let after = [&servers[0].1, &servers[1].1, &of_late, &of_refusing].map(told);
+        assert_eq!(after, [vec![], vec![true, false], vec![], vec![true]]);
+        refusing.end();
         servers.iter().for_each(|(connection, _)| connection.end());
         late.end();
     }

@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 
 use crate::Iova;
-use crate::memory::table::InProcessIommu;
+use crate::memory::table::FunctionIommu;
 use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::memory::DmaAccess;
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 /// Does what a request asks for, and returns the fixed part and the data of the reply.
 pub(super) fn answer(
-    memory: &InProcessIommu,
+    memory: &FunctionIommu,
     header: &Header,
     body: &[u8],
 ) -> Result<([u8; DmaAccess::BYTES], Vec<u8>), Errno> {
@@ -39,19 +39,27 @@ mod tests {
     use super::*;
     use crate::Direction;
     use crate::memory::backend::Mapping;
+    use crate::memory::domain::Member;
     use crate::memory::region::Region;
+    use crate::memory::table::InProcessIommu;
     use nix::sys::memfd::MFdFlags;
     use std::sync::Arc;
 
     const MEMORY: Iova = Iova(0x1000_0000);
+    const OF_ANOTHER: Iova = Iova(0x3000_0000);
     const MEMORY_BYTES: usize = 2 << 20;
 
     #[test]
     fn a_request_for_memory_is_served_or_refused() {
-        let memory = InProcessIommu::default();
+        let table = Arc::<InProcessIommu>::default();
+        let memory = FunctionIommu { table: Arc::clone(&table), member: Member(0) };
         let region = Region::new("memory", "test", MEMORY_BYTES, MFdFlags::empty()).unwrap();
         let (bytes, region) = (MEMORY_BYTES as u64, Arc::new(region));
-        memory.map(Mapping { iova: MEMORY, bytes, direction: Direction::Both, region, only: None });
+        let only = Some(Member(1));
+        let of_another =
+            Mapping { iova: OF_ANOTHER, bytes, direction: Direction::Both, region: Arc::clone(&region), only };
+        table.map(Mapping { iova: MEMORY, only: None, ..of_another.clone() });
+        table.map(of_another);
         let (base, end) = (MEMORY.0, MEMORY.0 + MEMORY_BYTES as u64);
         let most = DEFAULT_TRANSFER_BYTES;
         let serve = |command: u16, address: u64, count: u64, data: &[u8]| {
@@ -72,6 +80,8 @@ mod tests {
             (read, base, u64::MAX, 0, Errno::EINVAL),
             (read, base, 4, 1, Errno::EINVAL),
             (read, end - 3, 4, 0, Errno::EFAULT),
+            (read, OF_ANOTHER.0, 4, 0, Errno::EFAULT),
+            (write, OF_ANOTHER.0, 4, 4, Errno::EFAULT),
             (write, base, 4, 3, Errno::EINVAL),
             (write, base, 4, 5, Errno::EINVAL),
             (write, base, most + 1, most as usize + 1, Errno::EINVAL),

@@ -29,6 +29,8 @@ use self::maps::Maps;
 pub use self::options::Options;
 use self::remote::Remote;
 use self::waits::Waits;
+use crate::memory::domain::Attachment;
+use crate::memory::table::FunctionIommu;
 use crate::vfio_user::wire::capabilities::Capabilities;
 use crate::{BarIndex, BusKind, Domain, Ending, Error, Function, Result};
 
@@ -54,8 +56,10 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
         errno => failed(errno.into()),
     })?;
     let name = format!("vfio-user:{}", path.display());
-    let connection = Connection::new(name, stream, Arc::clone(&maps.memory), waits).map_err(failed)?;
-    let opened = open(path, domain, options, maps, Arc::clone(&connection));
+    let attachment = domain.attach(&name, 64);
+    let memory = FunctionIommu { table: Arc::clone(&maps.memory), member: attachment.member() };
+    let connection = Connection::new(name.clone(), stream, memory, waits).map_err(failed)?;
+    let opened = open((path, &name), attachment, options, maps, Arc::clone(&connection));
     let opened = opened.map_err(|error| match (error, connection.ending()) {
         _ if connection.waits().were_too_long() => late(),
         (Error::Removed { .. }, Some(ending @ Ending::Fault(_))) => failed(ending.into()),
@@ -66,8 +70,8 @@ pub fn connect_with(path: &Path, domain: &Domain, options: &Options) -> Result<F
 }
 
 fn open(
-    path: &Path,
-    domain: &Domain,
+    (path, name): (&Path, &str),
+    attachment: Attachment,
     options: &Options,
     maps: Arc<Maps>,
     connection: Arc<Connection>,
@@ -85,10 +89,8 @@ fn open(
     remote.agree(path)?;
     remote.describe(options)?;
     remote.read_layouts()?;
-    let name = format!("vfio-user:{}", path.display());
-    let attachment = domain.attach(&name, 64);
     remote.maps.attach(&remote.connection, attachment.member(), options.share_memory)?;
-    Function::open(Box::new(remote), attachment, &name, options.without_reset)
+    Function::open(Box::new(remote), attachment, name, options.without_reset)
 }
 
 /// Connects, and waits at most `patience` until the server accepts.

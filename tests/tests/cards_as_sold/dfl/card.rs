@@ -35,7 +35,7 @@ fn a_reset_of_the_card_resets_its_port() {
     }
     cards.first.withhold_port_acknowledge(true);
     let error = card.reset().unwrap_err();
-    assert!(matches!(error, Error::Control(_)) && error.kind() == ErrorKind::Timeout, "{error}");
+    assert!(matches!(error, Error::Control { .. }) && error.kind() == ErrorKind::Timeout, "{error}");
     assert_ne!(card.state(), State::Running);
     cards.first.withhold_port_acknowledge(false);
     card.reset().unwrap();
@@ -94,7 +94,7 @@ fn a_control_function_has_one_owner() {
     assert!(matches!(&error, Error::Bus(fpga_hal::Error::InUse { .. })), "{error:?}");
     // Not a control function at all.
     let functions = CardFunctions { data: cards.accelerator(), control: Some(cards.second()) };
-    assert!(matches!(Card::open(functions).unwrap_err(), Error::Control(_)));
+    assert!(matches!(Card::open(functions).unwrap_err(), Error::Control { .. }));
 }
 
 /// Opening the control function resets the card: a client that is refused the card leaves the function alone.

@@ -85,6 +85,19 @@ fn errors_of_the_bus_are_told_and_those_that_were_corrected_are_no_alarm() {
     }
 }
 
+#[test]
+fn errors_of_the_bus_are_those_since_an_engine_was_opened() {
+    let (cards, function) = alveo();
+    cards.report_errors(0, 1 << 14, 1 << 6);
+    function.reset().unwrap();
+    assert_eq!(alarms(&Readings::of(&function).unwrap()), [("aer", "uncorrectable")], "a reset clears none");
+    drop(Engine::open(function.clone(), Completion::Poll).unwrap());
+    let readings = Readings::of(&function).unwrap();
+    for name in ["uncorrectable", "correctable"] {
+        assert_eq!(find(&readings, "aer", name).value, Value::Good(0));
+    }
+}
+
 /// What a channel noted is there after the transfer failed, for whoever reads.
 #[test]
 fn errors_of_channels_are_told() {

@@ -129,7 +129,7 @@ fn what_the_controller_of_a_board_measures_is_published() {
     board.set_board_register(0x30_0800 + 0x110, 92);
     assert_eq!(owner.value("fpga_temperature"), Value::Good(46_000));
     board.fail_board(BoardFault::Silent);
-    assert!(matches!(owner.sensors.publish(), Err(Error::Control(_))));
+    assert!(matches!(owner.sensors.publish(), Err(Error::Control { .. })));
     assert_eq!(owner.stored("fpga_temperature"), Value::Stale(46_000));
 
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();

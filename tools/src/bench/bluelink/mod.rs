@@ -11,7 +11,7 @@ use std::path::Path;
 use fpga_select::bluelink::Parameters;
 
 use super::chart;
-use super::comparison::{System, Value};
+use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Published};
 use crate::exit::{Exit, Failure, Result};
 use area::NOT_REPRODUCED;
@@ -19,7 +19,7 @@ use measure::Lab;
 use rows::Quantity;
 
 pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
-    let system = System {
+    let system = PublishedSystem {
         names: ("bluelink", "BlueLink on mock boards"),
         components: Parameters::published().components(),
         not_reproduced: &NOT_REPRODUCED,

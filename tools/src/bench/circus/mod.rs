@@ -9,14 +9,14 @@ use std::path::Path;
 use fpga_select::circus::Profile;
 
 use super::chart;
-use super::comparison::{System, Value};
+use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Published};
 use crate::exit::Result;
 use measure::{LARGE, Lab, Pattern, SMALL};
 use rows::{FARTHEST, NOT_REPRODUCED, Quantity};
 
 pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
-    let system = System {
+    let system = PublishedSystem {
         names: ("circus", "CIRCUS on mock cards"),
         components: Profile::published().components(),
         not_reproduced: &NOT_REPRODUCED,

@@ -11,7 +11,7 @@ use fpga_select::mpi_fpga::Profile;
 use fpga_select::{Basis, Component};
 
 use super::chart;
-use super::comparison::{System, Value};
+use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Published};
 use crate::exit::Result;
 use measure::Lab;
@@ -19,7 +19,7 @@ use rows::{NOT_REPRODUCED, Quantity};
 
 pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
     let components = Profile::published().components();
-    let system = System {
+    let system = PublishedSystem {
         names: ("mpi-fpga", "MPI-FPGA on mock switches"),
         assumed: assumed(&components),
         components,

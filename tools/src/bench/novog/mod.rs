@@ -14,14 +14,14 @@ use std::path::Path;
 use fpga_select::novog::Profile;
 use fpga_select::novog::wormhole::WormholeProfile;
 
-use super::comparison::{System, Value};
+use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Published};
 use crate::exit::Result;
 use rows::{NOT_REPRODUCED, Quantity};
 use wormhole::Improvements;
 
 pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
-    let system = System {
+    let system = PublishedSystem {
         names: ("novo-g", "Novo-G# on mock cards"),
         components: [Profile::published().components(), WormholeProfile::published().components()].concat(),
         not_reproduced: &NOT_REPRODUCED,

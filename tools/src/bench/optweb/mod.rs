@@ -10,7 +10,7 @@ use std::path::Path;
 use cmdseq::plan::Collective;
 use fpga_select::{Profile, Selector};
 
-use super::comparison::{System, Value};
+use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Optweb};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
@@ -21,7 +21,7 @@ use measure::{CARDS, Case, LARGE, Lab, SMALL, powers_of_two};
 use rows::{Curve, NOT_REPRODUCED, Part, Quantity};
 
 pub(super) fn run(cli: &Cli, arguments: &Optweb) -> Result<()> {
-    let system = System {
+    let system = PublishedSystem {
         names: ("optweb", "OPTWEB on mock cards"),
         components: Profile::optweb(CARDS).components(),
         not_reproduced: &NOT_REPRODUCED,

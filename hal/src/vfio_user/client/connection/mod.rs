@@ -23,7 +23,7 @@ use self::posted::{FIRST_ID as FIRST_POSTED_ID, Posted, RefusedWrite};
 use super::memory;
 use super::waits::Waits;
 use crate::Result;
-use crate::memory::table::InProcessIommu;
+use crate::memory::table::FunctionIommu;
 use crate::owner::Owner;
 use crate::removal::{Ending, Removal};
 use crate::vfio_user::wire::closing::{Closer, Received};
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     wake: Wake,
     removal: Arc<Removal>,
     /// The memory that the server may read and write by messages.
-    memory: Arc<InProcessIommu>,
+    memory: FunctionIommu,
     owner: Owner,
     waits: Waits,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -108,7 +108,7 @@ impl Connection {
     pub(crate) fn new(
         name: String,
         stream: UnixStream,
-        memory: Arc<InProcessIommu>,
+        memory: FunctionIommu,
         waits: Waits,
     ) -> std::io::Result<Arc<Self>> {
         let signal = stream.as_fd().try_clone_to_owned()?;

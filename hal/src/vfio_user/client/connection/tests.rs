@@ -1,6 +1,7 @@
 //! Tests of a connection, against a peer that sends bytes.
 
 use super::*;
+use crate::memory::domain::Member;
 use crate::vfio_user::client::waits::Slowness;
 use crate::vfio_user::wire::header::HEADER_BYTES;
 use std::io::{Read, Write};
@@ -36,7 +37,8 @@ fn open(patience: Duration) -> (Arc<Connection>, Peer) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_read_timeout(Some(LONG)).unwrap();
     let waits = Waits::new(Arc::<Slowness>::default(), patience, Instant::now());
-    (Connection::new("test".to_owned(), ours, Arc::default(), waits).unwrap(), Peer(theirs))
+    let memory = FunctionIommu { table: Arc::default(), member: Member(0) };
+    (Connection::new("test".to_owned(), ours, memory, waits).unwrap(), Peer(theirs))
 }
 
 fn ask(connection: &Connection) -> std::result::Result<Vec<u8>, Failure> {
