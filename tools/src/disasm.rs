@@ -19,14 +19,13 @@ pub(crate) struct Printed {
 pub(crate) fn run(cli: &Cli, arguments: &cli::Disasm) -> Result<()> {
     let assembly = source::binary(&arguments.file)?;
     let text = disassemble(&assembly);
-    let most = Limits::default().source_bytes;
-    if text.len() > most {
-        let (file, bytes) = (arguments.file.display(), text.len());
-        log::warn!("{file}: its source has {bytes} B, and `asm` accepts at most {most} (limit source_bytes)");
-    }
     if cli.json {
         let programs = assembly.programs.iter().map(|one| one.rank).collect();
         return output::json(&Printed { schema: "fpgactl.disasm/1", ranks: assembly.ranks, programs, text });
+    }
+    let (bytes, most) = (text.len(), Limits::default().source_bytes);
+    if bytes > most {
+        eprintln!("note: the source has {bytes} B, and `asm` accepts at most {most} (limit source_bytes)");
     }
     output::write(text.as_bytes())
 }
