@@ -32,14 +32,14 @@ tests! {
 }
 
 /// What `selftest` checks of a control function.
-const OF_CONTROL: [&str; 5] = ["function", "control function", "accelerator reset", "errors", "readings"];
+const OF_CONTROL: [&str; 5] = ["function", "control function", "accelerator reset", "control errors", "readings"];
 
 /// What `selftest` checks of a card whose only function is control function and accelerator.
 const AS_SOLD: [&str; 12] = [
     "function",
     "control function",
     "accelerator reset",
-    "errors",
+    "control errors",
     "msgdma, poll mode",
     "msgdma, interrupts",
     "msgdma, rates",
