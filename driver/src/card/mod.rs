@@ -31,7 +31,6 @@ use crate::queue::{QueuePair, check};
 use crate::sequencer::block::STOP;
 use crate::sequencer::block::{Block, bus_error, removed_or};
 use crate::sequencer::discover::{self, Found};
-use crate::sequencer::health::PcieErrors;
 use crate::sequencer::state::SequencerState;
 use crate::shell::Shell;
 use crate::stats::PublishedSensors;
@@ -124,7 +123,6 @@ impl Card {
         let mut described = discover::describe(&block, Features::HOST_RING | Features::CARD_RING)?;
         function.limit_dma_bits(described.dma_bits);
         block.quiesce()?;
-        PcieErrors::clear(&function).map_err(bus)?;
         let mut shell = Shell::probe((&function, board), (bar, &list), &block, described.features)?;
         let interrupt = shell.interrupt(&function, &block)?;
         let depth_max = described.capabilities.queue_depth_max;
@@ -513,7 +511,6 @@ impl Card {
         self.shell.limit(&mut described.capabilities, &self.queue.transport);
         self.capabilities = described.capabilities;
         self.block.quiesce()?;
-        PcieErrors::clear(&self.function).map_err(|error| self.bus(error))?;
         self.shell.after_reset(&self.function, &self.block)?;
         self.queue.transport.after_reset()?;
         let interrupt = self.shell.interrupt(&self.function, &self.block)?;

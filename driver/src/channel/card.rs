@@ -13,7 +13,7 @@ use crate::channel::error::{Error, Result};
 use crate::deadline::Deadline;
 use crate::error::Error as CardError;
 use crate::sequencer::block::{STOP, bus_error};
-use crate::sequencer::health::PcieErrors;
+use crate::sequencer::health::master_bus;
 use crate::sequencer::listed::{Kind, ListedBlock, Unlisted};
 
 const KIND: Kind = Kind {
@@ -122,8 +122,7 @@ impl Card {
                 return Err(card.timeout("an end that its last user left open to close", QUIET).into());
             }
         }
-        PcieErrors::clear(&card.function).map_err(bus)?;
-        card.function.set_bus_master(true).map_err(bus)?;
+        master_bus(&card.function).map_err(bus)?;
         let vectors = card.function.vectors(InterruptKind::Msix).map_err(bus)?;
         let usable = card.limits.ends.min(vectors.into());
         if usable == 0 {

@@ -11,7 +11,7 @@ use crate::dfl::block::Block;
 use crate::dfl::error::{Error, Result};
 use crate::feature_list::{self, find_feature, register_bar};
 use crate::sequencer::block::bus_error;
-use crate::sequencer::health::PcieErrors;
+use crate::sequencer::health::master_bus;
 
 /// Default time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,8 +100,7 @@ impl Exerciser {
         let allocate = |bytes| function.private_domain().allocate(bytes, PAGE).map_err(bus);
         let (source, destination, status) = (allocate(BYTES_MAX)?, allocate(BYTES_MAX)?, allocate(PAGE)?);
         block.write(registers::CONTROL, 0)?;
-        PcieErrors::clear(&function).map_err(bus)?;
-        function.set_bus_master(true).map_err(bus)?;
+        master_bus(&function).map_err(bus)?;
         Ok(Exerciser { registers: block, source, destination, status, timeout: TIMEOUT, _claim: claim })
     }
 

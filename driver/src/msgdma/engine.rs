@@ -16,7 +16,7 @@ use crate::msgdma::list::{self, Move};
 use crate::msgdma::registers::Registers;
 use crate::msgdma::span;
 use crate::sequencer::block::bus_error;
-use crate::sequencer::health::PcieErrors;
+use crate::sequencer::health::master_bus;
 
 /// Default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -109,8 +109,7 @@ impl Engine {
     /// Enables the interrupt and bus mastering. The engine is idle.
     fn set_up(&mut self) -> Result<()> {
         let bus = |error| self.registers.bus(error);
-        PcieErrors::clear(&self.function).map_err(bus)?;
-        self.function.set_bus_master(true).map_err(bus)?;
+        master_bus(&self.function).map_err(bus)?;
         if let (Completion::Interrupt, Some(vector)) = (self.completion, self.vector) {
             let interrupts = self.function.enable_interrupts_of(InterruptKind::Msix, vector + 1).map_err(bus)?;
             self.interrupt = interrupts.into_iter().last();

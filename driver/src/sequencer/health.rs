@@ -34,8 +34,8 @@ impl PcieErrors {
         Some(PcieErrors { uncorrectable: word(UNCORRECTABLE)?, correctable: word(CORRECTABLE)? })
     }
 
-    /// Logs and clears the errors of a function that was opened or reset.
-    pub(crate) fn clear(function: &Function) -> fpga_hal::Result<()> {
+    /// Logs and clears the errors that a function has noted.
+    fn clear(function: &Function) -> fpga_hal::Result<()> {
         let Some(offset) = PcieErrors::find(function) else { return Ok(()) };
         let Some(seen) = PcieErrors::read(function, offset).filter(|seen| !seen.is_empty()) else { return Ok(()) };
         let level = if seen.uncorrectable == 0 { log::Level::Info } else { log::Level::Warn };
@@ -48,6 +48,12 @@ impl PcieErrors {
     pub(crate) fn is_empty(self) -> bool {
         (self.uncorrectable, self.correctable) == (0, 0)
     }
+}
+
+/// Lets a function that was opened or reset master the bus. Errors that it noted before are those of its last use, and are cleared.
+pub(crate) fn master_bus(function: &Function) -> fpga_hal::Result<()> {
+    PcieErrors::clear(function)?;
+    function.set_bus_master(true)
 }
 
 impl fmt::Display for PcieErrors {

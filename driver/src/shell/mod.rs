@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::msgdma;
 use crate::sequencer::block::Block;
 use crate::sequencer::bypass::BypassChannels;
+use crate::sequencer::health::master_bus;
 pub(crate) use crate::shell::data_engine::DataEngine;
 use crate::shell::ring_memory::RingMemory;
 use crate::transport::any::AnyTransport;
@@ -84,7 +85,7 @@ impl Shell {
             return Err(bad("a sequencer that is fed as its board file says"));
         }
         let placed = board.block(BlockKind::RingMemory).and_then(RingMemory::placed);
-        let masters = || function.set_bus_master(true).map_err(|error| block.bus(error));
+        let masters = || master_bus(function).map_err(|error| block.bus(error));
         if let Some(RingMemory { window, engine: None, .. }) = placed {
             if !features.contains(Features::CARD_RING) {
                 return Err(bad("a sequencer with rings in card memory"));
@@ -214,7 +215,7 @@ impl Shell {
         match &mut self.kind {
             Kind::Master { engine: Some(engine) } => Ok(engine.after_reset()?),
             Kind::Master { engine: None } | Kind::Described(_) => {
-                function.set_bus_master(true).map_err(|error| block.bus(error))
+                master_bus(function).map_err(|error| block.bus(error))
             }
             Kind::Engine { engine, .. } | Kind::Bypass { engine, .. } => Ok(engine.after_reset()?),
         }

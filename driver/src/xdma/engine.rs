@@ -10,7 +10,7 @@ use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
 use crate::sequencer::bypass::BypassChannels;
-use crate::sequencer::health::PcieErrors;
+use crate::sequencer::health::master_bus;
 use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
@@ -149,8 +149,7 @@ impl Engine {
             self.registers.write(Block::Interrupts, 0, disable, !0)?;
         }
         let bus = |error| self.registers.bus(error);
-        PcieErrors::clear(&self.function).map_err(bus)?;
-        self.function.set_bus_master(true).map_err(bus)?;
+        master_bus(&self.function).map_err(bus)?;
         if self.completion == Completion::Poll {
             return Ok(());
         }

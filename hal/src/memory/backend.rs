@@ -20,13 +20,6 @@ pub(crate) struct Mapping {
     pub(crate) only: Option<Member>,
 }
 
-impl Mapping {
-    /// Returns whether the function may use it.
-    pub(crate) fn is_for(&self, member: Member) -> bool {
-        self.only.is_none_or(|only| only == member)
-    }
-}
-
 /// Why memory was not mapped.
 #[derive(Debug)]
 pub(crate) struct NotMapped {

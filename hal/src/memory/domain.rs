@@ -34,6 +34,13 @@ pub struct Domain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member(pub(crate) u64);
 
+impl Member {
+    /// Returns whether this function uses what is for the function `only`, or for all.
+    pub(crate) fn uses(self, only: Option<Member>) -> bool {
+        only.is_none_or(|only| only == self)
+    }
+}
+
 struct Inner {
     backend: Arc<dyn DomainBackend>,
     owner: Owner,
@@ -277,7 +284,7 @@ impl Attachment {
 
     /// Returns whether the function reaches memory that is mapped by the handle `domain`.
     pub(crate) fn reaches(&self, domain: &Domain) -> bool {
-        Arc::ptr_eq(&self.domain.inner, &domain.inner) && domain.only.is_none_or(|only| only == self.member)
+        Arc::ptr_eq(&self.domain.inner, &domain.inner) && self.member.uses(domain.only)
     }
 
     /// Returns a handle to the domain whose buffers no other function uses.

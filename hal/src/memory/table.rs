@@ -78,14 +78,10 @@ impl FunctionIommu {
         })
     }
 
-    fn reaches(&self, mapping: &Mapping) -> bool {
-        mapping.only.is_none_or(|only| only == self.member)
-    }
-
     /// Fails if a part of the range is not mapped.
     pub(crate) fn check(&self, iova: Iova, bytes: u64) -> std::result::Result<(), DmaFault> {
         let table = self.table.table.read().unwrap_or_else(PoisonError::into_inner);
-        cover(&table, iova, bytes, |mapping| self.reaches(mapping)).map(|_| ())
+        cover(&table, iova, bytes, |mapping| self.member.uses(mapping.only)).map(|_| ())
     }
 
     /// Calls `copy(region, offset, bytes)` for each piece of the range, in ascending order, if all of it is mapped and
@@ -99,7 +95,7 @@ impl FunctionIommu {
         mut copy: impl FnMut(&Region, usize, usize) -> Result<()>,
     ) -> std::result::Result<(), DmaFault> {
         let table = self.table.table.read().unwrap_or_else(PoisonError::into_inner);
-        let is_allowed = |mapping: &Mapping| is_allowed(mapping.direction) && self.reaches(mapping);
+        let is_allowed = |mapping: &Mapping| is_allowed(mapping.direction) && self.member.uses(mapping.only);
         let mut next = iova.0;
         let mut left = bytes;
         for mapping in cover(&table, iova, bytes as u64, is_allowed)? {

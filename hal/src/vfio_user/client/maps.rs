@@ -48,7 +48,7 @@ struct Server {
 impl Server {
     /// Returns the connection, if the server is still there and its function uses the memory.
     fn using(&self, mapping: &Mapping) -> Option<Arc<Connection>> {
-        mapping.is_for(self.member).then(|| self.connection.upgrade()).flatten()
+        self.member.uses(mapping.only).then(|| self.connection.upgrade()).flatten()
     }
 }
 
@@ -98,7 +98,7 @@ impl Maps {
     /// Adds the server of the function `member`, and maps at it what the function may use.
     pub(super) fn attach(&self, connection: &Arc<Connection>, member: Member, share: bool) -> Result<()> {
         let mut state = self.state();
-        for mapping in state.mappings.iter().filter(|mapping| mapping.is_for(member)) {
+        for mapping in state.mappings.iter().filter(|mapping| member.uses(mapping.only)) {
             map_at(connection, mapping, share).map_err(|failure| not_mapped(connection, mapping, failure))?;
         }
         state.servers.push(Server { connection: Arc::downgrade(connection), member, share });
