@@ -131,7 +131,7 @@ pub enum Error {
         /// What the card says.
         health: Health,
     },
-    /// The queue takes no instructions, because of an abort or a reset that failed.
+    /// The queue takes no instructions, because an abort or a reset failed, or because another program has reset the card.
     #[error("{name} takes no instructions (its queue is {state}): {why}; reset the card")]
     NotRunning {
         /// The card.

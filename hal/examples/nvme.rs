@@ -173,7 +173,7 @@ impl Controller {
 
     /// Puts a command into a queue, and rings. The caller sees to it that there is room.
     fn submit(&self, queue: &mut Queue, command: &Command, id: u16) -> Outcome<()> {
-        queue.submissions.write_word64(usize::from(queue.tail) * 64, &command.encode(id))?;
+        queue.submissions.write(usize::from(queue.tail) * 64, &command.encode(id))?;
         queue.tail = (queue.tail + 1) % DEPTH;
         barrier::memory_before_mmio();
         Ok(self.registers.write_u32(DOORBELLS + 2 * u64::from(queue.number) * self.stride, queue.tail.into())?)

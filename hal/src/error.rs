@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::BrokenList;
+use crate::ending::Ending;
 use crate::vfio::OpenError;
-use crate::{BarIndex, BusKind, Ending, InterruptKind, Iova};
+use crate::{BarIndex, BusKind, InterruptKind, Iova};
 
 /// An error of the bus. Its text does not repeat the cause, which is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ use crate::memory::domain::{DEFAULT_ENTRY_LIMIT, DEFAULT_RANGES};
 use crate::memory::table::{FunctionIommu, InProcessIommu};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::{BarIndex, BusKind, Domain, Error, Function, Interrupt, InterruptKind, Iova, ResetOutcome, Result, config};
+use crate::{BarIndex, BusKind, Domain, Error, Function, Interrupt, InterruptKind, Iova, ResetOutcome, Result};
 
 impl DomainBackend for InProcessIommu {
     fn kind(&self) -> BusKind {
@@ -151,10 +151,8 @@ impl Bus for InProcess {
 
     fn config_write(&self, offset: u16, data: &[u8]) -> Result<()> {
         self.endpoint.config_write(offset, data);
-        let command = config::COMMAND..config::COMMAND + 2;
-        if command.contains(&offset) || command.contains(&(offset + (data.len() as u16 - 1))) {
-            self.note_bus_master();
-        }
+        // Any write may clear the bit, such as one that resets the function.
+        self.note_bus_master();
         Ok(())
     }
 

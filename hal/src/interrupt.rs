@@ -106,7 +106,7 @@ fn failed(action: &'static str, errno: Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::removal::Ending;
+    use crate::ending::Ending;
     use std::io::Write;
     use std::thread;
 

@@ -21,9 +21,9 @@
 //! - [`Domain::register`] maps memory that the caller owns, without a copy: a [`memory::MmapMut`], an `Arc<SharedMemory>`, or
 //!   any [`memory::HostMemory`]. Devices reach it in one [`Direction`] or both.
 //!
-//! This crate has these two sides, their memory, interrupts, and all unsafe code of the project. Plain data of PCI is in
-//! `fpga-pci` ([`address`], [`config`]), the kernel's view of functions in `fpga-sysfs` ([`sysfs`]). Nothing here depends on a
-//! particular card: BARs have no meaning.
+//! This crate has these two sides, their memory, interrupts, and almost all unsafe code of the project (`docs/architecture.md` lists
+//! the rest). Plain data of PCI is in `fpga-pci` ([`address`], [`config`]), the kernel's view of functions in `fpga-sysfs`
+//! ([`sysfs`]). Nothing here depends on a particular card: BARs have no meaning.
 //!
 //! Ownership gives safety. A [`Window`] keeps its function open, and a [`DmaBuffer`] its mapping. Memory that a device
 //! writes is copied, never borrowed. A forked child inherits neither memory nor functions, and gets [`Error::Forked`].
@@ -74,6 +74,7 @@
 compile_error!("64-bit processors only: a 32-bit processor needs two accesses for a 64-bit register");
 
 mod bus;
+mod ending;
 pub mod endpoint;
 mod error;
 pub mod function;
@@ -94,6 +95,7 @@ pub use fpga_pci::{address, config};
 pub use fpga_sysfs as sysfs;
 
 pub use bus::BusKind;
+pub use ending::Ending;
 pub use endpoint::Endpoint;
 pub use error::{Error, IovaRanges, Result};
 pub use fpga_pci::{BarIndex, InterruptKind, PciAddress, ResetOutcome};
@@ -104,4 +106,3 @@ pub use memory::domain::Domain;
 pub use memory::iova::Iova;
 pub use memory::ring::Ring;
 pub use memory::{Direction, SharedMemory};
-pub use removal::Ending;

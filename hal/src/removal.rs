@@ -1,4 +1,4 @@
-//! Removal of functions: its state, its signals and its reason.
+//! Removal of functions: its state and its signals.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,24 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::Error;
-
-/// Why a function is gone, as far as its bus knows.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Ending {
-    /// The bus requested the release of the function.
-    #[error("the bus requested its release")]
-    ReleaseRequested,
-    /// This process closed the connection to the function's server.
-    #[error("this process closed the connection")]
-    Closed,
-    /// The function's server closed the connection, or its process has ended.
-    #[error("the server closed the connection")]
-    ServerClosed,
-    /// The function's server broke the protocol or a limit, or the socket failed: what happened.
-    #[error("{0}")]
-    Fault(String),
-}
+use crate::ending::Ending;
 
 /// Mapped memory of a function that must become all-ones when the function is removed.
 pub(crate) trait Vanish: fmt::Debug + Send + Sync {

@@ -33,7 +33,7 @@ fn a_forked_child_is_told_and_changes_nothing() {
         ForkResult::Child => {
             let forked = |result: fpga_hal::Result<()>| matches!(result, Err(Error::Forked { .. }));
             let told = forked(buffer.read(0, &mut [0; 4]))
-                && forked(buffer.write_word64(0, &[0; 64]))
+                && forked(buffer.write(0, &[0; 64]))
                 && forked(ring.store(0, &[0; 64]))
                 && forked(ring.load(0, &mut [0; 64]))
                 && forked(ring.load_acquire::<0>(0).map(drop))

@@ -167,7 +167,7 @@ fn crowd(cards: &[Served], neighbour: &Served, duration: Duration) -> (u64, u64,
 
 #[test]
 fn clients_that_connect_and_leave_leave_nothing_behind() {
-    let full = std::env::var_os("FPGA_TESTS_FULL").is_some();
+    let full = std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0");
     let cards: Vec<_> = (0..4).map(|_| Served::new()).collect();
     let neighbour = Served::new();
     let settled = || {
@@ -178,8 +178,6 @@ fn clients_that_connect_and_leave_leave_nothing_behind() {
                 assert!(Instant::now() < deadline, "a card stays busy");
                 thread::sleep(Duration::from_millis(5));
             }
-            let lost = served.card.owners_lost.load(Ordering::Relaxed);
-            served.card.wait("cleaning up", |card| card.owners_lost.load(Ordering::Relaxed) >= lost);
         }
         // Threads end shortly after their sessions.
         let mut before = held();

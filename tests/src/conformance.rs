@@ -154,7 +154,6 @@ fn configuration_space(bus: &Bus<'_>) {
     for offset in [0xffe, 0x1000, 0xffff, 2, 0x41] {
         assert!(function.config_read_u32(offset).is_err(), "{offset:#x}");
     }
-    // Cache line size is the host's to keep.
     function.set_bus_master(true).expect("bus mastering");
     assert_eq!(function.config_read_u16(4).expect("a read") & 0b110, 0b110);
     function.set_bus_master(false).expect("bus mastering");
@@ -220,7 +219,7 @@ impl Raw {
 
     pub(crate) fn submit(&mut self, instruction: Instruction) {
         let word = instruction.with_tag(self.stored as u16).encode();
-        self.rings.write_word64((self.stored % 16) as usize * 64, &word).expect("room in the ring");
+        self.rings.write((self.stored % 16) as usize * 64, &word).expect("room in the ring");
         self.stored += 1;
         self.write(QUEUE + 0x18, self.stored);
     }

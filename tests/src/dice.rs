@@ -1,9 +1,9 @@
 //! Random numbers for tests that draw their own cases, and the seed that all of them start from.
 
 /// Environment variable that seeds every property test; proptest reads the same one.
-pub const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
+const SEED_VARIABLE: &str = "PROPTEST_RNG_SEED";
 
-/// Returns the seed of this run: the value of [`SEED_VARIABLE`], or 1.
+/// Returns the seed of this run: the value of `PROPTEST_RNG_SEED`, or 1.
 ///
 /// # Panics
 /// If the value is not a number, as a typing error must not look like a passed run.

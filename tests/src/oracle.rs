@@ -174,6 +174,14 @@ pub struct Moving<'a> {
 }
 
 impl Data for Moving<'_> {
+    fn input_bytes(&self, rank: u32) -> u64 {
+        self.case.input_bytes(rank)
+    }
+
+    fn output_bytes(&self, rank: u32) -> u64 {
+        self.case.output(rank).iter().map(|copied| copied.bytes).sum()
+    }
+
     fn fill(&self, rank: u32, offset: u64, data: &mut [u8]) {
         pattern::fill(self.seed, rank, offset, data);
     }
@@ -193,6 +201,14 @@ pub struct MovingBlocks {
 }
 
 impl Data for MovingBlocks {
+    fn input_bytes(&self, rank: u32) -> u64 {
+        self.case.input_bytes(rank)
+    }
+
+    fn output_bytes(&self, rank: u32) -> u64 {
+        self.case.output(rank).iter().map(|copied| copied.bytes).sum()
+    }
+
     fn fill(&self, rank: u32, offset: u64, data: &mut [u8]) {
         pattern::fill(self.seed, rank, offset, data);
     }

@@ -10,7 +10,7 @@ use crate::sweep::Data;
 /// The operations, by the names of the command line.
 pub const OPERATIONS: [&str; 5] = ["reduce", "allreduce", "reduce_scatter", "scan", "exscan"];
 /// Integers: bytes, and whether signed.
-pub const INTEGERS: [(&str, usize, bool); 8] = [
+const INTEGERS: [(&str, usize, bool); 8] = [
     ("i8", 1, true),
     ("u8", 1, false),
     ("i16", 2, true),
@@ -281,6 +281,18 @@ impl<'a> Reducing<'a> {
 }
 
 impl Data for Reducing<'_> {
+    fn input_bytes(&self, _: u32) -> u64 {
+        self.case.input_bytes()
+    }
+
+    fn output_bytes(&self, rank: u32) -> u64 {
+        match self.case.operation {
+            "reduce" if rank != self.case.root => 0,
+            "exscan" if rank == 0 => 0,
+            _ => self.case.bytes,
+        }
+    }
+
     fn fill(&self, rank: u32, offset: u64, data: &mut [u8]) {
         data.copy_from_slice(&self.inputs[rank as usize][offset as usize..][..data.len()]);
     }

@@ -12,6 +12,12 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Inputs and expected outputs of a case.
 pub trait Data {
+    /// Returns the size of the input of `rank`, in bytes.
+    fn input_bytes(&self, rank: u32) -> u64;
+
+    /// Returns the size of the output of `rank`, in bytes.
+    fn output_bytes(&self, rank: u32) -> u64;
+
     /// Fills `data` with the input of `rank` from `offset` on.
     fn fill(&self, rank: u32, offset: u64, data: &mut [u8]);
 
@@ -104,11 +110,18 @@ impl Sweep {
 /// Writes the inputs, runs, and compares outputs and inputs; `spoil` flips one bit of an output.
 ///
 /// # Errors
-/// The failure, or the first wrong byte.
+/// A wrong size of an input or output, the failure, or the first wrong byte.
 pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) -> Result<Report, String> {
     let request = &plan.request;
     let mut chunk = vec![0; CHUNK];
     let mut again = Vec::new();
+    for rank in 0..request.ranks() {
+        let requested = (request.input_bytes(rank), request.output_bytes(rank));
+        let defined = (data.input_bytes(rank), data.output_bytes(rank));
+        if requested != defined {
+            return Err(format!("rank {rank}: bytes of input and output are {requested:?}, and must be {defined:?}"));
+        }
+    }
     for rank in 0..request.ranks() {
         for (offset, bytes) in chunks(request.input_bytes(rank)) {
             data.fill(rank, offset, &mut chunk[..bytes]);

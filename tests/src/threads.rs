@@ -12,7 +12,7 @@ use fpga_mock::Fabric;
 /// What ranks have sent, by rank.
 #[derive(Debug)]
 struct Board {
-    /// Data of each rank, by exchange: the exchanges that not all have read.
+    /// Data of each rank, by exchange.
     sent: Vec<Vec<Vec<u8>>>,
     /// The exchange before which a rank has raised, and whether it is gone.
     raised: Vec<Option<usize>>,

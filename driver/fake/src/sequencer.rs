@@ -121,8 +121,8 @@ impl State {
             self.ran.push(instruction.operation);
             match self.script.get(&count).copied() {
                 None => {
-                    let status = self.move_data(ports, &instruction);
-                    self.complete(ports, &instruction, status.code(), 0);
+                    self.move_data(ports, &instruction);
+                    self.complete(ports, &instruction, 0, 0);
                 }
                 Some(Reply::Code(code, detail)) => self.complete(ports, &instruction, code, detail),
                 Some(Reply::WrongTag) => {
@@ -143,7 +143,7 @@ impl State {
         }
     }
 
-    fn move_data(&mut self, ports: &Ports, instruction: &Instruction) -> Status {
+    fn move_data(&mut self, ports: &Ports, instruction: &Instruction) {
         let bytes = instruction.bytes as usize;
         let (source, destination) = (instruction.source, instruction.destination);
         let is_aligned = |address: u64| address % ALIGN as u64 == 0;
@@ -170,7 +170,6 @@ impl State {
             }
             _ => {}
         }
-        Status::Done
     }
 
     pub(crate) fn complete(&mut self, ports: &Ports, instruction: &Instruction, code: u8, detail: u16) {

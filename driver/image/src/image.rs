@@ -74,7 +74,10 @@ impl<'a> Image<'a> {
         if bytes > BYTES_MAX {
             return Err(Error::TooLong { bytes, limit: BYTES_MAX });
         }
-        match format_of(file).ok_or(Error::Empty)? {
+        if file.is_empty() {
+            return Err(Error::Empty);
+        }
+        match format_of(file) {
             Format::Xclbin => Xclbin::parse(file).map(|xclbin| Image::Xclbin(Box::new(xclbin))),
             Format::Gbs => Gbs::parse(file).map(Image::Gbs),
             Format::Bit => Bit::parse(file).map(Image::Bit),
@@ -128,18 +131,16 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Returns the format of a file from its beginning. `None` if it is empty.
-fn format_of(file: &[u8]) -> Option<Format> {
-    if file.is_empty() {
-        return None;
-    }
-    Some(match file {
-        // Also of other versions, and cut short: neither is a bitstream.
-        _ if file.starts_with(xclbin::ANY_VERSION) || xclbin::ANY_VERSION.starts_with(file) => Format::Xclbin,
-        _ if file.starts_with(&gbs::MAGIC) || file.starts_with(&gbs::MAGIC_NUMBER.to_le_bytes()) => Format::Gbs,
-        _ if file.starts_with(&bit::MAGIC) => Format::Bit,
+/// Returns the format of a file from its beginning, which is not empty.
+fn format_of(file: &[u8]) -> Format {
+    // Files cut short are recognised too: what is left of a beginning is no raw bitstream.
+    let begins = |magic: &[u8]| file.starts_with(magic) || magic.starts_with(file);
+    match file {
+        _ if begins(xclbin::ANY_VERSION) => Format::Xclbin,
+        _ if begins(&gbs::MAGIC) || begins(&gbs::MAGIC_NUMBER.to_le_bytes()) => Format::Gbs,
+        _ if begins(&bit::MAGIC) => Format::Bit,
         _ if is_signed(file) => Format::Signed,
         _ if file[..file.len().min(SYNC_WITHIN)].windows(4).any(|word| word == SYNC) => Format::Bin,
         _ => Format::Raw,
-    })
+    }
 }

@@ -1,7 +1,8 @@
 //! Files built byte by byte from the documents of their formats, not by a writer of this project.
 #![forbid(unsafe_code)]
 
-use fpga_image::gbs::Gbs;
+use fpga_image::bit;
+use fpga_image::gbs::{Gbs, MAGIC, MAGIC_NUMBER};
 use fpga_image::{BYTES_MAX, Error, Format, Image, Uuid};
 
 fn gbs(description: &str, bitstream: &[u8]) -> Vec<u8> {
@@ -151,6 +152,16 @@ fn damaged_gbs_and_bit_files_are_read_or_refused() {
             let mut damaged = file.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             check(&damaged);
+        }
+    }
+}
+
+#[test]
+fn beginnings_of_headers_are_no_raw_files() {
+    for header in [&MAGIC[..], &MAGIC_NUMBER.to_le_bytes(), &bit::MAGIC, b"xclbin2\0"] {
+        for bytes in 1..=header.len() {
+            let parsed = Image::parse(&header[..bytes]);
+            assert!(matches!(parsed, Err(Error::Invalid { .. })), "{:?}: {parsed:?}", &header[..bytes]);
         }
     }
 }

@@ -71,8 +71,6 @@ pub mod words {
     pub const CRC_ERROR: u32 = 1 << 0;
     /// Bit of STATUS: the data is for another device.
     pub const IDCODE_ERROR: u32 = 1 << 15;
-    /// Bit of STATUS: the device allows no such configuration.
-    pub const SECURITY_ERROR: u32 = 1 << 16;
     /// Number and meaning of the bits of STATUS that are errors.
     pub const ERRORS: [(u32, &str); 3] =
         [(0, "checksum of the image"), (15, "image for another device"), (16, "the device's security forbids it")];

@@ -12,9 +12,9 @@
 //! assert_eq!(sequencer::queue::base(2) + sequencer::queue::SUBMISSION_TAIL, 0x498);
 //! ```
 //!
-//! All registers are 32 bits wide, little-endian, and accessed whole and aligned; nothing needs an atomic 64-bit
-//! access. The exception is the Device Feature List of [`feature_list`], whose headers are 64-bit words; they too may
-//! be read in halves.
+//! Registers are 32 bits wide, little-endian, and accessed whole and aligned; nothing needs an atomic 64-bit
+//! access. The headers of a [`feature_list`] and the registers of [`dfl`] are 64 bits wide, and may be accessed in halves.
+//! The building block of [`msgdma`] takes accesses of 8 bytes, too.
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]
 

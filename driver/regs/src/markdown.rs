@@ -218,7 +218,7 @@ fn msgdma_blocks(out: &mut String) {
         out,
         "\n## mSGDMA building block ({} KiB)\n\nThe entry of an accelerator's feature list with GUID {}, type 2, id {:#x}. Bits 49:48 of an \
          address say which memory: 0 the card's, 1 a line that reads {:#x}, 2 the host's, 3 the host's behind all writes before. The window \
-         on card memory is at {:#x}, {} KiB.",
+         on card memory is at {:#x}, {} KiB. It takes accesses of 4 and of 8 bytes.",
         msgdma::BLOCK_BYTES / 1024,
         guid(msgdma::GUID),
         msgdma::FEATURE_ID,
@@ -283,8 +283,8 @@ const INTRODUCTION: &str = "# Registers
 Generated from the tables in `driver/regs` (`cargo run -p fpga-regs --example registers > docs/registers.md`); a test
 compares the two.
 
-All registers are 32 bits wide and little-endian. Accesses must be aligned and 32 bits wide. Reads of another width, unaligned
-reads and reads outside of a window return all-ones; such writes are dropped. The same holds for every access while memory
+If its section does not say otherwise, a register is 32 bits wide and little-endian, and accesses must be aligned and 32 bits wide.
+Reads of another width, unaligned reads and reads outside of a window return all-ones; such writes are dropped. The same holds for every access while memory
 decoding is off in the PCI command register, and after the card is gone. Reserved ranges read as zero and ignore writes.
 RO: writes are ignored. WO: reads return zero. RW1C: writing one clears the bit. RW1S: writing one sets the bit. RC: a read clears the
 bits. If the reset value is `card`, it depends on the card.

@@ -272,7 +272,7 @@ impl Card {
     /// Publishes the state and the counts of the card's queue from now on, in a file in `directory` that other processes may
     /// read while they change ([`read_stats`](crate::read_stats)). `directory` should be in memory, such as `/dev/shm`. The file
     /// is removed with the card. Returns its path. As the user may truncate the file, this installs a handler of SIGBUS: see
-    /// [`handle_sigbus`](fpga_hal::vfio::Options::handle_sigbus).
+    /// [`fpga_hal::vfio`].
     ///
     /// # Errors
     /// Those of the file system.
@@ -463,7 +463,8 @@ impl Card {
     ///
     /// # Errors
     /// [`Error::Timeout`] if the sequencer does not stop: then the queue is [poisoned](State::Poisoned), and needs a
-    /// [`reset`](Card::reset). [`Error::NotRunning`] if a reset has failed before, and [`Error::Removed`].
+    /// [`reset`](Card::reset). [`Error::NotRunning`] if a reset has failed before or another program has reset the card, and
+    /// [`Error::Removed`].
     pub fn abort(&mut self) -> Result<()> {
         if self.queue.needs_reset() {
             return Err(self.queue.refusal());

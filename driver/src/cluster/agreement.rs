@@ -59,8 +59,20 @@ pub(crate) fn malformed(rank: usize, what: &str) -> Error {
     Error::Peers(PeersError::Malformed { rank: rank as u32, what: what.to_owned() })
 }
 
-/// Reads what each rank has sent.
-pub(crate) fn read_all<T: DeserializeOwned>(all: &[Vec<u8>]) -> Result<Vec<T>> {
+/// Sends `told` to all ranks, and returns what each has sent. The others may take as long as [`PATIENCE`] beyond `left`.
+///
+/// # Errors
+/// [`Error::Peers`].
+pub(crate) fn gather<T: Serialize + DeserializeOwned>(
+    peers: &mut dyn Peers,
+    told: &T,
+    left: Duration,
+) -> Result<Vec<T>> {
+    let all = peers.allgather(&message::bytes(told), left.saturating_add(PATIENCE)).map_err(Error::Peers)?;
+    if all.len() != peers.size() as usize {
+        let what = format!("data of {} ranks, expected {}", all.len(), peers.size());
+        return Err(malformed(peers.rank() as usize, &what));
+    }
     let ranks = all.iter().enumerate();
     ranks.map(|(rank, data)| message::read(data).ok_or_else(|| malformed(rank, "an outcome"))).collect()
 }
@@ -73,7 +85,6 @@ pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
     data: impl FnOnce(&T) -> D,
     left: Duration,
 ) -> Result<(T, Vec<D>)> {
-    let size = peers.size() as usize;
     let told = match &outcome {
         Ok(value) => Ok(data(value)),
         Err(error) => {
@@ -81,24 +92,18 @@ pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
             Err(Failing::of(error))
         }
     };
-    let gathered = match peers.allgather(&message::bytes(&told), left.saturating_add(PATIENCE)) {
-        Ok(gathered) if gathered.len() == size => gathered,
-        Ok(gathered) => {
-            let why = format!("data of {} ranks, expected {size}", gathered.len());
-            return outcome.and(Err(malformed(peers.rank() as usize, &why)));
-        }
-        Err(error) => return outcome.and(Err(Error::Peers(error))),
+    let all: Vec<std::result::Result<D, Failing>> = match gather(peers, &told, left) {
+        Ok(all) => all,
+        Err(error) => return outcome.and(Err(error)),
     };
-    let all: Vec<std::result::Result<D, Failing>> = read_all(&gathered)?;
     let failing: Vec<Option<Failing>> = all.iter().map(|one| one.as_ref().err().cloned()).collect();
-    let (value, own) = match outcome {
-        Ok(value) => (Some(value), None),
-        Err(error) => (None, Some(error)),
-    };
-    match (first_failing(own, &failing), value) {
-        (None, Some(value)) => Ok((value, all.into_iter().filter_map(std::result::Result::ok).collect())),
-        (Some(error), _) => Err(error),
-        (None, None) => unreachable!("a failure of this rank is among those of all"),
+    match outcome {
+        Ok(value) => match first_failing(None, &failing) {
+            Some(error) => Err(error),
+            None => Ok((value, all.into_iter().filter_map(std::result::Result::ok).collect())),
+        },
+        Err(own @ Error::Peer { .. }) => Err(first_failing(None, &failing).unwrap_or(own)),
+        Err(own) => Err(own),
     }
 }
 

@@ -6,14 +6,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
-use crate::cluster::agreement::{Failing, PATIENCE, first_failing, read_all};
+use crate::cluster::agreement::{Failing, first_failing, gather};
 use crate::cluster::blame::{Late, Seen, Unfinished};
 use crate::cluster::ranks::Ended;
 use crate::cluster::{Cluster, UNDEFINED, ranks};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::ledger::state::State;
-use crate::peers::message;
 
 /// How programs ended on the cards held here.
 #[derive(Debug)]
@@ -147,12 +146,7 @@ impl Cluster {
         if needs_abort {
             self.group.peers.raise();
         }
-        let gathered = self.group.peers.allgather(&message::bytes(&told), deadline.left().saturating_add(PATIENCE));
-        let all = match gathered {
-            Ok(all) => read_all(&all),
-            Err(error) => Err(Error::Peers(error)),
-        };
-        match all {
+        match gather(&mut *self.group.peers, &told, deadline.left()) {
             Ok(all) => Ok((own, all)),
             Err(error) => Err(own.filter(|own| !matches!(own, Error::Peer { .. })).unwrap_or(error)),
         }

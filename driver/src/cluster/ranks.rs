@@ -144,7 +144,7 @@ pub(crate) fn first_failure<R>(ranks: &[R], failure: impl Fn(&R, bool) -> Option
 /// indices of those that have stopped.
 ///
 /// # Errors
-/// The first card's that could not be stopped, or whose reset has failed before: it takes nothing more before it is reset.
+/// The first card's that could not be stopped, or that needed a reset before: it takes nothing more until it is reset.
 pub(crate) fn stop(cards: &mut [Card], indices: impl Iterator<Item = usize>) -> (Vec<usize>, Result<()>) {
     let mut outcome = Ok(());
     let mut told = Vec::new();

@@ -9,8 +9,8 @@ pub enum State {
     Running,
     /// The sequencer has certainly stopped: nothing is in flight on the card.
     Stopped,
-    /// The state of the card is unknown: an abort or a reset failed, or a completion was invalid. The memory of instructions
-    /// in flight is kept.
+    /// The state of the card is unknown: an abort or a reset failed, a completion was invalid, or another program has reset the
+    /// card. The memory of instructions in flight is kept.
     Poisoned,
     /// The card no longer answers.
     Gone,
@@ -41,6 +41,6 @@ pub(crate) enum Poison {
     Completion(Broken),
     /// The sequencer was not stopped or not started: why, in a sentence.
     Failed(String),
-    /// A reset failed: the state of the card is unknown until another reset.
+    /// A reset failed, or another program has reset the card: why, in a sentence. Only a reset helps.
     Reset(String),
 }

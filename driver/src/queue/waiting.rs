@@ -1,7 +1,8 @@
 //! Waiting for completions: spin, then sleep on the interrupt, and check at intervals that the card is still there.
 //!
-//! The register map has no interrupt for errors: a sequencer that halts, or a card that vanishes, raises nothing. So a sleep is
-//! cut into slices of at most [`SLEEP_MAX`], and the card's health is read after each slice that brought no completion.
+//! The register map has no interrupt for errors: a sequencer that halts, a card that vanishes, or one that another program resets,
+//! raises nothing. So a sleep is cut into slices of at most [`SLEEP_MAX`], and the card is looked at after each slice that brought no
+//! completion.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use fpga_hal::InterruptKind;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
+use crate::ledger::state::Poison;
 use crate::ledger::submission::Submission;
 use crate::ledger::token::Token;
 use crate::queue::QueuePair;
@@ -43,8 +45,8 @@ impl QueuePair {
     /// again. A token keeps its completion until it is dropped.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::BadCompletion`],
-    /// [`Error::Stale`].
+    /// [`Error::Timeout`], [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::NotRunning`] if another program
+    /// has reset the card, [`Error::BadCompletion`], [`Error::Stale`].
     pub fn wait(&mut self, token: &Token, timeout: Duration) -> Result<Completion> {
         match self.wait_until(token, Deadline::after(timeout))? {
             Some(completion) => Ok(completion),
@@ -70,10 +72,11 @@ impl QueuePair {
     }
 
     /// Waits until completions were taken, for at most `time`, and returns their number. While none comes, it checks at
-    /// least every 200 ms that the card is there and its sequencer has not halted.
+    /// least every 200 ms that the card is there, still has the queue, and its sequencer has not halted.
     ///
     /// # Errors
-    /// [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::BadCompletion`].
+    /// [`Error::Removed`], [`Error::Halted`], [`Error::Uncorrected`], [`Error::NotRunning`] if another program has reset the card,
+    /// [`Error::BadCompletion`].
     pub fn wait_progress(&mut self, time: Duration) -> Result<u32> {
         self.progress_until(Deadline::after(time))
     }
@@ -112,6 +115,7 @@ impl QueuePair {
                 return Ok(count);
             }
             self.block().check_health()?;
+            self.check_enabled()?;
             self.transport.check()?;
             if deadline.left().is_zero() {
                 return Ok(0);
@@ -119,6 +123,16 @@ impl QueuePair {
             is_armed = !is_raised;
             slice = (slice * 2).min(SLEEP_MAX);
         }
+    }
+
+    /// Makes sure that the card still has the queue: a reset of the card, or a partial reconfiguration of it, by another program
+    /// disables it, and then nothing completes.
+    fn check_enabled(&mut self) -> Result<()> {
+        if self.transport.registers().is_enabled()? {
+            return Ok(());
+        }
+        self.ledger.set_poison(Poison::Reset("another program has reset or reconfigured the card".to_owned()));
+        Err(self.refusal())
     }
 
     /// Waits until the interrupt is raised, for at most `time`. Returns whether it was, and makes it ready for the next time.

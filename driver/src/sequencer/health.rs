@@ -50,9 +50,13 @@ impl PcieErrors {
     }
 }
 
-/// Lets a function that was opened or reset master the bus. Errors that it noted before are those of its last use, and are cleared.
+/// Lets a function that was opened or reset master the bus. Errors that it noted or reported before are those of its last use, and
+/// are cleared.
 pub(crate) fn master_bus(function: &Function) -> fpga_hal::Result<()> {
     PcieErrors::clear(function)?;
+    if function.take_error() {
+        log::warn!("{}: its last use has ended with an uncorrected PCIe error", function.identity().name);
+    }
     function.set_bus_master(true)
 }
 

@@ -1,4 +1,5 @@
-//! The configuration space of a function whose card takes other logic: saved before, compared and restored after.
+//! The configuration space of a function whose card takes other logic: saved before, compared and restored after. Interrupts are
+//! not: no driver that loads logic enables them.
 
 use std::sync::Arc;
 

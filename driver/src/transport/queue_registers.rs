@@ -65,7 +65,7 @@ impl QueueRegisters {
         self.write(registers::VECTOR, VECTOR)?;
         barrier::memory_before_mmio();
         self.write(registers::ENABLE, 1)?;
-        let enabled = self.block.read_present(BASE + registers::ENABLE)?;
+        let enabled = self.enabled()?;
         if enabled != 1 {
             return Err(Error::BadCapability {
                 name: self.block.name().to_owned(),
@@ -84,6 +84,15 @@ impl QueueRegisters {
             self.block.write(sequencer::ERROR, errors.bits())?;
         }
         self.block.write(sequencer::CONTROL, 1)
+    }
+
+    fn enabled(&self) -> Result<u32> {
+        self.block.read_present(BASE + registers::ENABLE)
+    }
+
+    /// Whether the card fetches from the queue, and completes to it.
+    pub(crate) fn is_enabled(&self) -> Result<bool> {
+        Ok(self.enabled()? & 1 == 1)
     }
 
     pub(crate) fn stop(&self) -> Result<()> {

@@ -7,6 +7,7 @@ use fpga_driver::Error;
 
 use crate::cards::Open as _;
 use crate::open_card;
+use crate::queue::until;
 use fpga_fake::{BLOCK, Fake, Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -139,11 +140,15 @@ fn a_card_that_ignores_an_abort_is_reset() {
     // The interrupt works again as well.
     fake.plant(9, Reply::Hang);
     let token = card.queue_mut().submit(Instruction::nop()).unwrap();
+    let arms = fake.state().arms;
     let releaser = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
+        until(|| fake.state().arms == arms + 1);
+        fake.raise();
+        // A sleeper that is not woken never arms again.
+        until(|| fake.state().arms == arms + 2);
         fake.release();
     });
-    card.wait(&token, Duration::from_secs(5)).unwrap();
+    card.wait(&token, Duration::from_secs(100)).unwrap();
     releaser.join().unwrap();
 }
 

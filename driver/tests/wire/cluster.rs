@@ -397,8 +397,11 @@ fn a_card_that_does_not_run_is_told_of_before_anything_is_launched() {
     // The others are a group of their own.
     cluster.execute(&others.set, &Execution::default()).unwrap();
     // And so they are if the card is gone, though it has a communicator with them.
+    cluster.card_mut(2).reset().unwrap();
+    cluster.execute(&all.set, &Execution::default()).unwrap();
     fakes[2].state().is_gone = true;
-    assert!(cluster.execute(&barrier(&cluster, &[0, 2]).set, &execution).is_err());
+    let error = cluster.execute(&barrier(&cluster, &[0, 2]).set, &execution).unwrap_err();
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
     cluster.execute(&others.set, &Execution::default()).unwrap();
 }
 

@@ -140,7 +140,7 @@ fn what_a_resident_program_names_stays_as_long_as_the_program() {
     // A store that does not go through the card does not keep what the program names.
     let words = card.allocate(64).unwrap();
     let named = Instruction::copy(Operand::card(0), Operand::host(iova), 64);
-    words.write_word64(0, &named.encode()).unwrap();
+    words.write(0, &named.encode()).unwrap();
     let store = Bound::from(Instruction::store(1, words.iova().0, 1)).holding(words.clone());
     let error = card.queue_mut().push(store.clone()).unwrap_err();
     assert!(matches!(error, Error::HostMemoryUnbound { operation: Operation::Copy, .. }), "{error}");
@@ -148,11 +148,11 @@ fn what_a_resident_program_names_stays_as_long_as_the_program() {
     let domain = Domain::in_process();
     let others: Vec<_> = (0..64).map(|_| domain.allocate(4096, 4096).unwrap()).collect();
     let elsewhere = others.into_iter().find(|one| one.iova() == words.iova()).unwrap();
-    elsewhere.write_word64(0, &Instruction::nop().encode()).unwrap();
+    elsewhere.write(0, &Instruction::nop().encode()).unwrap();
     let hidden = Bound::from(*store.instruction()).holding(elsewhere).holding(words.clone());
     let error = card.queue_mut().push(hidden).unwrap_err();
     assert!(matches!(error, Error::HostMemoryUnbound { operation: Operation::Copy, .. }), "{error}");
-    words.write_word64(0, &Instruction::nop().encode()).unwrap();
+    words.write(0, &Instruction::nop().encode()).unwrap();
     card.run([store], SECOND).unwrap();
 }
 
@@ -299,7 +299,7 @@ fn each_word_that_is_stored_is_looked_at_wherever_it_lies() {
         for bad in 0..8 {
             for index in 0..8 {
                 let word = if index == bad { named } else { Instruction::nop() };
-                buffer.write_word64(index * 64, &word.encode()).unwrap();
+                buffer.write(index * 64, &word.encode()).unwrap();
             }
             let store = Instruction::store(1, buffer.iova().0 + 64 * first as u64, 4);
             let outcome =

@@ -17,11 +17,14 @@ const DEPTH: u32 = 8;
 const SEED: u64 = 8;
 
 fn seed() -> u64 {
-    std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED)
+    match std::env::var("PROPTEST_RNG_SEED") {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("PROPTEST_RNG_SEED={seed} is not a number")),
+        Err(_) => SEED,
+    }
 }
 
 fn total() -> u64 {
-    if std::env::var_os("FPGA_TESTS_FULL").is_some() { 1_000_000 } else { 20_000 }
+    if std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0") { 1_000_000 } else { 20_000 }
 }
 
 fn function(card: &Arc<Hostile>) -> Function {

@@ -13,7 +13,7 @@ use fpga_fake::{BLOCK, Fake, Reply};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Waits for a condition.
-fn until(mut is_met: impl FnMut() -> bool) {
+pub(crate) fn until(mut is_met: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_met() {
         assert!(began.elapsed() < Duration::from_secs(50), "the condition is not met");
@@ -256,7 +256,7 @@ fn silence_is_a_timeout() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let token = card.queue_mut().submit(Instruction::nop()).unwrap();
     let error = card.queue_mut().wait(&token, Duration::ZERO).unwrap_err();
-    assert!(matches!(error, Error::BadCompletion { .. } | Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::BadCompletion { .. }), "{error}");
 }
 
 #[test]

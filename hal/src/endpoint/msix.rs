@@ -6,9 +6,6 @@ use super::Endpoint;
 use crate::config::{self, Space};
 use crate::{BarIndex, Error, Result};
 
-/// End of the part of configuration space that holds the first list of capabilities.
-const FIRST_LIST_END: u16 = 256;
-
 /// The MSI-X capability of an endpoint, with a table that lies inside its BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Msix {
@@ -24,23 +21,24 @@ pub(crate) struct Msix {
 impl Msix {
     /// Finds the capability. `None`: the endpoint has no MSI-X.
     pub(crate) fn find(endpoint: &dyn Endpoint) -> Result<Option<Self>> {
-        let mut bytes = vec![0xff; usize::from(FIRST_LIST_END)];
-        for (offset, register) in (0..).step_by(4).zip(bytes.chunks_mut(4)) {
-            endpoint.config_read(offset, register);
-        }
-        let Some(space) = Space::new(bytes) else { return Ok(None) };
+        let space = Space::read(|offset| {
+            let mut word = [0xff; 4];
+            endpoint.config_read(offset, &mut word);
+            Ok::<_, Error>(word)
+        })?;
         let Some(entry) = space.capabilities().find(config::CAPABILITY_MSIX.into())? else { return Ok(None) };
         let found = space.msix().ok_or(Error::CapabilityList { offset: entry.offset })?;
         let (capability, vectors) = (found.offset, found.vectors);
-        let word = space.u32(capability + config::MSIX_TABLE).unwrap_or_default();
-        let (number, table) = ((word & 7) as u8, u64::from(word & !7));
-        let wrong = || Error::MsixTable { bar: number, offset: table, vectors };
+        let wrong = || {
+            let word = space.u32(capability + config::MSIX_TABLE).unwrap_or_default();
+            Error::MsixTable { bar: (word & 7) as u8, offset: u64::from(word & !7), vectors }
+        };
         let (bar, range) = found.table_bytes().ok_or_else(wrong)?;
         let layout = endpoint.layout().bars[bar.index()].ok_or_else(wrong)?;
         if range.end > layout.bytes {
             return Err(wrong());
         }
-        Ok(Some(Msix { capability, vectors, bar, table }))
+        Ok(Some(Msix { capability, vectors, bar, table: range.start }))
     }
 
     /// Returns the number of vectors.

@@ -21,12 +21,12 @@ use crate::{
 };
 use opened::OpenFunction;
 
-/// Longer lists of extended capabilities are loops: no function has as many.
+/// Most entries of the list of extended capabilities that are followed. A list that loops ends there.
 const EXTENDED_MAX: usize = 64;
 
 /// The host side of one PCI function. Clones are handles to the same function.
 ///
-/// Windows and clones keep the function open. Dropping the last of them closes it: MSI-X off, bus mastering off, memory
+/// Windows and clones keep the function open. Dropping the last of them closes it: interrupts off, bus mastering off, memory
 /// decoding off, function-level reset. After that its DMA finds no host. Buffers belong to the [`Domain`] and are freed
 /// separately. In a forked child a function does nothing: it belongs to the parent.
 #[derive(Clone)]
@@ -93,8 +93,9 @@ impl Function {
         self.inner.attachment.domain()
     }
 
-    /// Returns a handle to the domain for buffers that no other function needs, such as rings. Other functions do not reach
-    /// them, except on the kernel's VFIO, where all functions of a domain have the same mappings.
+    /// Returns a handle to the domain for buffers that no other function needs, such as rings. They are on the function's NUMA
+    /// node, where the kernel tells it. Other functions do not reach them, except on the kernel's VFIO, where all functions of a
+    /// domain have the same mappings.
     pub fn private_domain(&self) -> Domain {
         self.inner.attachment.private_domain()
     }
@@ -252,7 +253,8 @@ impl Function {
         Ok(outcome)
     }
 
-    /// Saves what the host has set in configuration space: base addresses, Device Control, the command register and MSI-X message control.
+    /// Saves what the host has set in configuration space: base addresses, Device Control and the command register. Interrupts
+    /// are not saved.
     ///
     /// # Errors
     /// [`Error::Removed`] if the function does not answer; the bus's.
@@ -260,8 +262,12 @@ impl Function {
         SavedConfig::save(&self.inner)
     }
 
-    /// Writes the saved value to each register that has another. Returns these registers; none if nothing was lost. Vectors of MSI-X
-    /// are not saved: after message control was lost, enable interrupts anew.
+    /// Writes the saved value to each register that has another. Returns these registers; none if nothing was lost. If
+    /// interrupts were enabled and registers were lost, enable interrupts again.
+    ///
+    /// The kernel's VFIO emulates base addresses, maximum payload size and maximum read request size: they read as they were
+    /// written, even if the function has lost them. Lost base addresses come back with the command register, and are not among
+    /// the registers returned; lost sizes stay those of power-up.
     ///
     /// # Errors
     /// [`Error::Removed`] if the function does not answer; [`Error::NotRestored`] if a register does not keep its value; the bus's.
@@ -270,8 +276,8 @@ impl Function {
         saved.restore(&self.inner)
     }
 
-    /// Returns whether the function reported an uncorrected error (PCIe advanced error reporting) since the last call, on
-    /// buses that forward these. Nothing was done about it: results may be wrong. [`reset`](Self::reset) the function.
+    /// Returns whether the function reported an uncorrected error (PCIe advanced error reporting) since the last call or reset,
+    /// on buses that forward these. Nothing was done about it: results may be wrong. [`reset`](Self::reset) the function.
     pub fn take_error(&self) -> bool {
         self.inner.owner.is_here() && self.inner.bus.take_error()
     }

@@ -91,7 +91,7 @@ impl OpenFunction {
 
     /// Returns whether vendor id or status register read as all-ones, which both never do. Both are read, because some hosts
     /// (virtual machines) still report the identity of a dead function, and kernels emulate some bits of its command
-    /// register.
+    /// register. Copies from sysfs are judged otherwise: see [`Space::is_gone`](config::Space::is_gone).
     fn is_silent(&self) -> bool {
         [config::VENDOR, config::STATUS].into_iter().any(|offset| {
             match self.config_read(offset).map(u16::from_le_bytes) {
@@ -102,13 +102,14 @@ impl OpenFunction {
     }
 
     /// Resets the function, and waits until it answers again. The kernel does that too; other buses return at once. A function
-    /// that does not answer in time is gone, as [`is_removed`](Self::is_removed) tells.
+    /// that does not answer in time is gone, as [`is_removed`](Self::is_removed) tells. Takes an error that was reported before.
     pub(super) fn reset(&self) -> Result<ResetOutcome> {
         let outcome = self.bus.reset()?;
         let start = Instant::now();
         while self.is_silent() && !self.bus.removal().check() && start.elapsed() < READY {
             thread::sleep(READY_POLL);
         }
+        self.bus.take_error();
         Ok(outcome)
     }
 

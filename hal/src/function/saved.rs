@@ -2,8 +2,11 @@
 //!
 //! Logic that is loaded into a card, or a reset behind the bus's back, may leave a function with the configuration space of power-up:
 //! without addresses, and deaf to memory accesses.
+//!
+//! The kernel's VFIO (`drivers/vfio/pci/vfio_pci_config.c`) drops writes of MSI-X message control, so interrupts are not saved.
 
 use super::opened::OpenFunction;
+use crate::config::Space;
 use crate::{Error, Result, config};
 
 /// In the PCI Express capability: Device Control, 16 bits. The highest bit resets the function, and reads zero.
@@ -12,12 +15,6 @@ const DEVICE_CONTROL: u16 = 8;
 const BARS: [&str; 6] = ["BAR0", "BAR1", "BAR2", "BAR3", "BAR4", "BAR5"];
 /// Bits of the command register that the driver and the bus set: memory, bus master, interrupt disable.
 const COMMAND_BITS: u16 = config::COMMAND_MEMORY | config::COMMAND_MASTER | 1 << 10;
-/// Bits of message control that can be written: enable, mask all.
-const MSIX_BITS: u16 = config::MSIX_ENABLE | config::MSIX_MASK_ALL;
-/// Bytes of the header, before the first capability.
-const HEADER_BYTES: u16 = 0x40;
-/// Most capabilities of four bytes behind the header.
-const CAPABILITIES_MAX: u16 = (256 - HEADER_BYTES) / 4;
 
 /// One register of configuration space. `mask`: the bits that belong to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,14 +69,12 @@ impl SavedConfig {
         let mut narrow = |name, offset, mask: u16| {
             registers.push(Register { name, offset, is_wide: false, mask: mask.into() });
         };
-        if let Some(express) = capability(function, config::CAPABILITY_EXPRESS)? {
-            narrow("Device Control", express + DEVICE_CONTROL, u16::MAX >> 1);
+        let space = Space::read(|offset| function.config_read(offset))?;
+        if let Some(express) = space.express() {
+            narrow("Device Control", express.offset + DEVICE_CONTROL, u16::MAX >> 1);
         }
         // After the addresses, which are written while the function decodes none.
         narrow("Command", config::COMMAND, COMMAND_BITS);
-        if let Some(msix) = capability(function, config::CAPABILITY_MSIX)? {
-            narrow("MSI-X message control", msix + config::MSIX_CONTROL, MSIX_BITS);
-        }
         let saved = registers.into_iter().map(|one| Ok((one, one.read(function)?))).collect::<Result<_>>()?;
         if function.is_removed() { Err(function.bus.removal().error()) } else { Ok(SavedConfig(saved)) }
     }
@@ -105,24 +100,4 @@ impl SavedConfig {
         }
         Ok(restored)
     }
-}
-
-/// Returns the offset of a capability in the first list, which is not trusted: the walk is bounded.
-fn capability(function: &OpenFunction, id: u8) -> Result<Option<u16>> {
-    let status = function.config_read(config::STATUS).map(u16::from_le_bytes)?;
-    if status & config::STATUS_CAPABILITIES == 0 {
-        return Ok(None);
-    }
-    let byte = |offset| function.config_read(offset).map(|[byte]: [u8; 1]| byte);
-    let mut offset = u16::from(byte(config::CAPABILITIES)?) & !3;
-    for _ in 0..CAPABILITIES_MAX {
-        if offset < HEADER_BYTES {
-            break;
-        }
-        if byte(offset)? == id {
-            return Ok(Some(offset));
-        }
-        offset = u16::from(byte(offset + 1)?) & !3;
-    }
-    Ok(None)
 }

@@ -25,6 +25,8 @@ struct Told {
     steps: Vec<Step>,
     /// Reads of configuration space until the function is gone. `None`: it stays.
     reads_left: Option<u32>,
+    /// Whether an error was reported and not taken.
+    has_error: bool,
 }
 
 /// A bus that does what it is told, unless it is to refuse it. The function has one INTx interrupt.
@@ -125,9 +127,14 @@ impl Bus for Refusing {
     fn removal(&self) -> &Arc<Removal> {
         &self.removal
     }
+
+    fn take_error(&self) -> bool {
+        std::mem::take(&mut self.told.lock().unwrap().has_error)
+    }
 }
 
-/// The bus's memory of what it was told, and the function or why it was not opened. Its last user left it mastering the bus.
+/// The bus's memory of what it was told, and the function or why it was not opened. Its last user left it mastering the bus, and an
+/// error.
 fn open(can_reset: ResetOutcome, without_reset: bool) -> (Arc<Mutex<Told>>, Result<Function>) {
     open_for(None, can_reset, without_reset)
 }
@@ -139,7 +146,8 @@ fn open_for(
     without_reset: bool,
 ) -> (Arc<Mutex<Told>>, Result<Function>) {
     let (command, refused, steps) = (config::COMMAND_MASTER, Vec::new(), Vec::new());
-    let told = Arc::new(Mutex::new(Told { can_reset, refused, command, steps, reads_left }));
+    let told = Told { can_reset, refused, command, steps, reads_left, has_error: true };
+    let told = Arc::new(Mutex::new(told));
     let bus = Refusing { told: Arc::clone(&told), removal: Arc::default() };
     let attachment = Domain::in_process().attach("card", 64);
     let function = Function::open(Box::new(bus), attachment, "card", without_reset);
@@ -162,6 +170,20 @@ fn opening_and_resetting_tell_what_was_reset() {
         assert_eq!(steps(&told), [Step::Reset, MEMORY], "bus mastering is off, however it was found");
         assert_eq!(function.reset().unwrap(), outcome);
     }
+}
+
+#[test]
+fn a_reset_takes_the_error_that_was_reported_before_it() {
+    let (told, function) = open(ResetOutcome::Function, false);
+    let function = function.unwrap();
+    assert!(!function.take_error(), "the error is of the last user");
+    told.lock().unwrap().has_error = true;
+    function.reset().unwrap();
+    assert!(!function.take_error());
+    told.lock().unwrap().has_error = true;
+    assert_eq!([(); 2].map(|()| function.take_error()), [true, false]);
+    // Nothing is lost with a function that is not reset.
+    assert!(open(ResetOutcome::None, true).1.unwrap().take_error());
 }
 
 #[test]

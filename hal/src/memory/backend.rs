@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::direction::Direction;
-use super::domain::Member;
 use super::iova::Iova;
+use super::member::Member;
 use super::region::Region;
 use crate::{BusKind, Error, Result};
 

@@ -21,12 +21,22 @@ impl Domain {
     /// entries and whole pages of its addresses. The error of a refusal names the limit: [`Error::DmaMask`],
     /// [`Error::IovaSpace`], [`Error::EntryLimit`], [`Error::Memlock`]. A buffer of 64 MiB or more is refused with
     /// [`Error::Memory`] if its pages must be present and exceed the available memory.
+    ///
+    /// Memory of a [private handle](crate::Function::private_domain) is on the NUMA node of its function, if the kernel has it there.
     pub fn allocate(&self, bytes: usize, alignment: usize) -> Result<Arc<DmaBuffer>> {
+        if let Some(node) = self.node() {
+            match self.allocate_with(bytes, alignment, Some(node)) {
+                // This process may not use it, or there is none.
+                Err(Error::NumaNode { node, source }) => {
+                    log::info!("Cannot allocate on NUMA node {node}, so anywhere: {source}");
+                }
+                other => return other,
+            }
+        }
         self.allocate_with(bytes, alignment, None)
     }
 
-    /// Allocates as [`allocate`](Self::allocate), on NUMA node `node`: best the node of the card
-    /// ([`PciFunction::numa_node`](crate::sysfs::PciFunction::numa_node)).
+    /// Allocates as [`allocate`](Self::allocate), on NUMA node `node`.
     ///
     /// If the node has no free memory, the kernel uses other nodes. [`DmaBuffer::numa_node`] reports the result.
     ///
@@ -117,13 +127,6 @@ impl DmaBuffer {
     /// Sets `bytes` bytes at `offset` to `value`. Fails outside of the buffer.
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<()> {
         self.region.fill(self.len, offset, bytes, value)
-    }
-
-    /// Stores one 64-byte word of a ring as eight 64-bit stores, the last with release order. `offset` must be a multiple
-    /// of 64.
-    #[inline]
-    pub fn write_word64(&self, offset: usize, word: &[u8; 64]) -> Result<()> {
-        self.region.write_word64(self.len, offset, word)
     }
 
     /// Loads the aligned little-endian 64-bit word at `offset` with acquire order: data that the device wrote before the

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::backend::{DomainBackend, Mapping, NotMapped};
 use super::direction::Direction;
 use super::iova::{Iova, IovaAllocator};
+use super::member::Member;
 use super::region::{Region, page_size};
 use crate::error::IovaRanges;
 use crate::owner::Owner;
@@ -28,17 +29,8 @@ pub struct Domain {
     inner: Arc<Inner>,
     /// The function that uses what is mapped by this handle, if no other does.
     only: Option<Member>,
-}
-
-/// A function of a domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member(pub(crate) u64);
-
-impl Member {
-    /// Returns whether this function uses what is for the function `only`, or for all.
-    pub(crate) fn uses(self, only: Option<Member>) -> bool {
-        only.is_none_or(|only| only == self)
-    }
+    /// NUMA node where that function is, if it is known.
+    node: Option<u32>,
 }
 
 struct Inner {
@@ -98,6 +90,7 @@ impl Plan {
 
     /// Allocates addresses, aligned to `preferred` too where possible.
     fn take(&mut self, bytes: u64, alignment: u64, preferred: u64) -> Result<Iova> {
+        // With room, the allocation below succeeds at `alignment`.
         self.room(bytes, alignment)?;
         let highest = self.highest();
         self.addresses
@@ -120,7 +113,11 @@ impl Domain {
     ) -> Self {
         let addresses = IovaAllocator::new(ranges);
         let plan = Plan { addresses, granule: page_size() as u64, entry_limit, reaches: Vec::new(), next: 0 };
-        Domain { inner: Arc::new(Inner { backend, owner: Owner::current(), plan: Mutex::new(plan) }), only: None }
+        Domain {
+            inner: Arc::new(Inner { backend, owner: Owner::current(), plan: Mutex::new(plan) }),
+            only: None,
+            node: None,
+        }
     }
 
     /// Returns the number of mappings.
@@ -141,6 +138,11 @@ impl Domain {
     /// Returns name and address bits of the attached function with the shortest reach.
     pub fn narrowest(&self) -> Option<(String, u8)> {
         self.plan().narrowest().map(|reach| (reach.function.clone(), reach.bits))
+    }
+
+    /// Returns the NUMA node that is best for buffers of this handle.
+    pub(crate) fn node(&self) -> Option<u32> {
+        self.node
     }
 
     /// Returns how the functions of the domain are reached.
@@ -220,7 +222,7 @@ impl Domain {
         plan.next += 1;
         plan.reaches.push(Reach { member, function: function.to_owned(), bits });
         drop(plan);
-        Attachment { domain: Domain { inner: Arc::clone(&self.inner), only: None }, member }
+        Attachment { domain: Domain { inner: Arc::clone(&self.inner), only: None, node: None }, member, node: None }
     }
 
     /// Adopts the limits that an IOMMU reports: its smallest page, its ranges, and how many more mappings it allows. The
@@ -271,9 +273,17 @@ impl fmt::Debug for Domain {
 pub(crate) struct Attachment {
     domain: Domain,
     member: Member,
+    /// NUMA node of the function, if it is known.
+    node: Option<u32>,
 }
 
 impl Attachment {
+    /// Notes where the function is: its private buffers go there.
+    pub(crate) fn on_node(mut self, node: Option<u32>) -> Self {
+        self.node = node;
+        self
+    }
+
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
     }
@@ -289,7 +299,7 @@ impl Attachment {
 
     /// Returns a handle to the domain whose buffers no other function uses.
     pub(crate) fn private_domain(&self) -> Domain {
-        Domain { inner: Arc::clone(&self.domain.inner), only: Some(self.member) }
+        Domain { inner: Arc::clone(&self.domain.inner), only: Some(self.member), node: self.node }
     }
 
     /// Lowers the address bits that the function reaches to `bits`.
@@ -337,6 +347,17 @@ mod tests {
         domain.adopt(None, None, None, true);
         assert_eq!((domain.ranges(), domain.entry_limit()), (DEFAULT_RANGES.to_vec(), DEFAULT_ENTRY_LIMIT));
         assert!(domain.allocate(0x5_0000, 1).is_ok());
+    }
+
+    #[test]
+    fn private_buffers_are_on_the_functions_node_if_there_is_one() {
+        let domain = Domain::in_process();
+        // No kernel is built for node 1024.
+        for node in [0, 1024] {
+            let card = domain.attach("card", 64).on_node(Some(node));
+            let buffer = card.private_domain().allocate(4096, 1).unwrap();
+            assert_eq!((buffer.domain().node(), domain.node()), (Some(node), None));
+        }
     }
 
     #[test]

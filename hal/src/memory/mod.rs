@@ -13,6 +13,7 @@ pub mod direction;
 pub mod domain;
 mod freed;
 pub mod iova;
+pub(crate) mod member;
 mod numa;
 mod pages;
 mod published;

@@ -20,7 +20,7 @@ use crate::sigbus::{self, Watch};
 /// A store is one aligned store of 64 bits, little-endian, so a reader sees no part of one. Words are not ordered among each
 /// other. The file must be in a file system without a disk, such as `/dev/shm`. Its mode lets only its owner truncate it. Then
 /// the process goes on, and later words may reach nobody. For this, the first file installs a handler of SIGBUS, as
-/// [`handle_sigbus`](crate::vfio::Options::handle_sigbus) does.
+/// the first mapped BAR of [`vfio`](crate::vfio) does.
 #[derive(Debug)]
 pub struct PublishedWords {
     // The first field, so that it ends before the memory that it watches. `None`: too many mappings are watched.

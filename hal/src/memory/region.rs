@@ -182,24 +182,6 @@ impl Region {
         Ok(())
     }
 
-    /// Stores one word of a ring: eight 64-bit stores, the last with release order.
-    #[inline]
-    pub(crate) fn write_word64(&self, limit: usize, offset: usize, word: &[u8; 64]) -> Result<()> {
-        let at = self.at(limit, offset, 64)?;
-        if !offset.is_multiple_of(64) {
-            return Err(self.misaligned(offset, 64));
-        }
-        let (parts, _) = word.as_chunks::<8>();
-        for (index, part) in parts.iter().enumerate() {
-            let order = if index == 7 { Ordering::Release } else { Ordering::Relaxed };
-            // SAFETY: `self.at` checked 64 bytes, and `index * 8` is at most 56.
-            let target = unsafe { at.add(index * 8) };
-            // SAFETY: `target` is inside (checked above). It is aligned: `offset` is, and a region starts on a page.
-            unsafe { copy::store_u64(target, u64::from_ne_bytes(*part), order) };
-        }
-        Ok(())
-    }
-
     /// Loads an aligned 64-bit word with acquire order.
     #[inline]
     pub(crate) fn load_acquire(&self, limit: usize, offset: usize) -> Result<u64> {

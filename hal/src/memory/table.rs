@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::backend;
 use super::direction::Direction;
-use super::domain::Member;
 use super::iova::Iova;
+use super::member::Member;
 use super::region::Region;
 use crate::Result;
 use crate::endpoint::DmaFault;

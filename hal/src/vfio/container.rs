@@ -121,11 +121,11 @@ impl Container {
             None => {
                 let group = self.open_group(request, is_first)?;
                 if has_iommu {
-                    let limits = self.ask_iommu(address)?;
                     // SAFETY: mappings in `lost` were not unmapped, so the domain still keeps their memory in place.
-                    map_again(&mut state, |iova, mapping| unsafe {
+                    let map = |iova: Iova, mapping: Mapping| unsafe {
                         ioctl::map_dma(&self.vfio, iova.0, mapping.bytes, mapping.start, mapping.direction)
-                    })?;
+                    };
+                    let limits = map_again(&mut state, map, || self.ask_iommu(address))?;
                     // Last: those of a group that is refused do not count.
                     adopt(&limits, is_first);
                 }
@@ -330,9 +330,13 @@ fn note_reset(state: &mut State, own: PciAddress, reached: &[Reached]) {
     }
 }
 
-/// Restores lost mappings. If one is refused, all stay lost: the kernel drops the restored ones with the group, which is
-/// released now.
-fn map_again(state: &mut State, mut map: impl FnMut(Iova, Mapping) -> io::Result<()>) -> Result<()> {
+/// Restores lost mappings, then asks for the limits of the IOMMU, against which the restored mappings count. If a mapping or the
+/// question is refused, all stay lost: the kernel drops the restored ones with the group, which is released now.
+fn map_again<L>(
+    state: &mut State,
+    mut map: impl FnMut(Iova, Mapping) -> io::Result<()>,
+    ask: impl FnOnce() -> Result<L>,
+) -> Result<L> {
     for (&iova, &mapping) in &state.lost {
         let bytes = mapping.bytes as u64;
         map(iova, mapping).map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
@@ -340,11 +344,12 @@ fn map_again(state: &mut State, mut map: impl FnMut(Iova, Mapping) -> io::Result
             _ => Error::DmaMap { iova, bytes, source },
         })?;
     }
+    let limits = ask()?;
     if !state.lost.is_empty() {
         log::info!("Restored {} mappings of the domain after its functions were unplugged", state.lost.len());
     }
     state.mapped.append(&mut state.lost);
-    Ok(())
+    Ok(limits)
 }
 
 /// Drops groups that left the container because their functions were unplugged. All mappings are lost with the last group.
@@ -421,10 +426,11 @@ fn others(members: &[Member], address: PciAddress) -> Vec<Member> {
 fn node_error(sysfs: &Sysfs, node: &Path, source: io::Error, address: Option<PciAddress>) -> OpenError {
     let path = node.to_owned();
     match (source.raw_os_error().map(Errno::from_raw), address) {
-        (Some(Errno::EACCES | Errno::EPERM), _) => {
+        (Some(Errno::EACCES), _) => {
             let group = owning_group(sysfs, node);
             OpenError::Permission { path, group, source }
         }
+        (Some(Errno::EPERM), _) => OpenError::NotPermitted { path, source },
         (Some(Errno::EBUSY), Some(address)) => {
             let holders = sysfs.owners(&[node.to_owned()]).map(|owners| owners.found).unwrap_or_default();
             OpenError::Busy { address, path, holders, source }
@@ -451,6 +457,8 @@ fn cause(error: VfioError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -459,6 +467,10 @@ mod tests {
         let sysfs = Sysfs::new("/");
         let error = |number: Errno, address| node_error(&sysfs, Path::new("/proc/1"), io::Error::from(number), address);
         assert!(matches!(error(Errno::EACCES, Some(address)), OpenError::Permission { group, .. } if group == "root"));
+        for address in [Some(address), None] {
+            let refused = error(Errno::EPERM, address);
+            assert!(matches!(refused, OpenError::NotPermitted { .. }) && refused.to_string().contains("CAP_SYS_RAWIO"));
+        }
         assert!(matches!(error(Errno::EBUSY, Some(address)), OpenError::Busy { .. }));
         assert!(matches!(error(Errno::ENOENT, None), OpenError::NoDriver { .. }));
         assert!(matches!(error(Errno::ENOENT, Some(address)), OpenError::Kernel { .. }));
@@ -507,23 +519,26 @@ mod tests {
         assert!(state.mapped.is_empty());
         // A buffer that is dropped meanwhile is not mapped again.
         state.lost.remove(&Iova(2 << 12));
-        let failed =
-            map_again(&mut state, |iova, _| if iova.0 == 3 << 12 { Err(Errno::EINVAL.into()) } else { Ok(()) });
+        let refuse = |iova: Iova, _: Mapping| if iova.0 == 3 << 12 { Err(Errno::EINVAL.into()) } else { Ok(()) };
+        let failed = map_again(&mut state, refuse, || Ok(()));
         assert!(matches!(failed, Err(Error::DmaMap { iova: Iova(0x3000), bytes: 0x3000, .. })), "{failed:?}");
         assert!(matches!(
-            map_again(&mut state, |_, _| Err(Errno::ENOMEM.into())),
+            map_again(&mut state, |_, _| Err(Errno::ENOMEM.into()), || Ok(())),
             Err(Error::Memlock { bytes: 0x1000, .. })
         ));
+        let unanswered = map_again(&mut state, |_, _| Ok(()), || Err::<(), _>(Error::EmptyDomain));
+        assert!(matches!(unanswered, Err(Error::EmptyDomain)));
         assert_eq!((state.lost.len(), state.mapped.len()), (2, 0), "a function that was refused changes nothing");
-        let mut asked = Vec::new();
-        map_again(&mut state, |iova, mapping| {
-            asked.push((iova.0, mapping.bytes));
+        let asked = RefCell::new(Vec::new());
+        let map = |iova: Iova, mapping: Mapping| {
+            asked.borrow_mut().push((iova.0, mapping.bytes));
             Ok(())
-        })
-        .unwrap();
-        assert_eq!(asked, [(0x1000, 0x1000), (0x3000, 0x3000)]);
+        };
+        let available = map_again(&mut state, map, || Ok(10 - asked.borrow().len())).unwrap();
+        assert_eq!(*asked.borrow(), [(0x1000, 0x1000), (0x3000, 0x3000)]);
+        assert_eq!(available, 8, "the restored mappings count");
         assert_eq!((state.lost.len(), state.mapped.len()), (0, 2));
-        map_again(&mut state, |_, _| panic!("once")).unwrap();
+        map_again(&mut state, |_, _| panic!("once"), || Ok(())).unwrap();
     }
 
     #[test]

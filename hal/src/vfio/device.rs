@@ -25,18 +25,16 @@ use super::info::RegionInfo;
 use super::ioctl;
 use crate::bus::{Bus, Piece};
 use crate::config::Space;
+use crate::ending::Ending;
 use crate::endpoint::BarLayout;
 use crate::memory::region::page_size;
 use crate::owner::Owner;
-use crate::removal::{Ending, Removal};
+use crate::removal::Removal;
 use crate::sigbus::{self, Watch};
 use crate::{BarIndex, BusKind, Error, Interrupt, InterruptKind, PciAddress, ResetOutcome, Result, config, sysfs};
 
 /// Number of used regions: BARs, ROM, configuration space.
 const REGIONS: usize = VFIO_PCI_CONFIG_REGION_INDEX as usize + 1;
-
-/// End of the part of configuration space that holds the first list of capabilities.
-const FIRST_LIST_END: usize = 256;
 
 /// Widest access to a register that is not mapped, in bytes.
 const TRAPPED_BYTES: usize = 4;
@@ -59,7 +57,6 @@ pub(super) struct Device {
     enabled: Mutex<Option<InterruptKind>>,
     /// Scope of the kernel's reset of this function; [`ResetOutcome::None`]: it has no reset for this function alone.
     own_reset: ResetOutcome,
-    handle_sigbus: bool,
     owner: Owner,
     file: Arc<File>,
     membership: Membership,
@@ -71,7 +68,6 @@ impl Device {
         device: OwnedFd,
         membership: Membership,
         reset_methods: &[String],
-        handle_sigbus: bool,
     ) -> Result<Self> {
         let file = File::from(device);
         let kernel = |action| move |source| OpenError::Kernel { address, action, source };
@@ -109,7 +105,6 @@ impl Device {
             errors,
             enabled: Mutex::default(),
             own_reset: own_reset(info.flags, reset_methods),
-            handle_sigbus,
             owner: Owner::current(),
             file: Arc::new(file),
             membership,
@@ -134,9 +129,10 @@ impl Device {
 
     /// Returns the BAR and the bytes of the MSI-X table. A function with a broken list of capabilities has none.
     fn find_msix_table(&self) -> Result<Option<(BarIndex, Range<u64>)>> {
-        let mut bytes = vec![0xff; FIRST_LIST_END.min(self.config_region().size as usize)];
-        self.config_read(0, &mut bytes)?;
-        let Some(space) = Space::new(bytes) else { return Ok(None) };
+        let space = Space::read(|offset| {
+            let mut word = [0xff; 4];
+            self.config_read(offset, &mut word).map(|()| word)
+        })?;
         if let Err(error) = space.capabilities().find(config::CAPABILITY_MSIX.into()) {
             log::warn!("Cannot find the MSI-X table, if there is one: {error}");
         }
@@ -168,16 +164,16 @@ impl Device {
         let bytes = usize::try_from(stretch.end - stretch.start).map_err(|_| failed(Errno::ENOMEM.into()))?;
         let owner = Owner::current();
         let map = MmapOptions::new().offset(region.offset + stretch.start).len(bytes).map_raw(&*self.file);
-        let map = map.map_err(kernel("map a BAR of"))?;
+        let map = map.map_err(failed)?;
         map.advise(Advice::DontFork).map_err(kernel("keep from children a BAR of"))?;
         let start = map.as_mut_ptr();
-        let watch = if self.handle_sigbus { sigbus::watch(start, bytes, &self.removal) } else { None };
-        if self.handle_sigbus && watch.is_none() {
+        let watch = sigbus::watch(start, bytes, &self.removal);
+        if watch.is_none() {
             log::warn!("Too many BARs are mapped: accesses to this BAR raise SIGBUS after a removal");
         }
         let mapping = Mapping { watch, map: ManuallyDrop::new(map), owner, _file: Arc::clone(&self.file) };
         // SAFETY: the mapping has `bytes` bytes and starts on a page, as the range does. `mapping` keeps it alive and creates no
-        // references into it. `watch` resolves a SIGBUS of a removed device, unless the user disabled that.
+        // references into it. `watch` resolves a SIGBUS of a removed device.
         Ok(unsafe { Piece::new(stretch.start, bytes as u64, start, owner, Arc::new(mapping)) })
     }
 

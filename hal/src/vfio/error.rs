@@ -57,6 +57,19 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// The kernel refuses a node to this process, whatever the node's mode.
+    #[error(
+        "The kernel does not let this process open {}: a group without an IOMMU needs CAP_SYS_RAWIO; in a container, the container \
+         must allow the device",
+        .path.display()
+    )]
+    NotPermitted {
+        /// The node.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// Another user has the group open.
     #[error("{address} is held by {}: {} opens once at a time", Holders(.holders), .path.display())]
     Busy {

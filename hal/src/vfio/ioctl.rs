@@ -85,7 +85,7 @@ pub(super) fn device_info(device: impl AsFd) -> io::Result<vfio_device_info> {
 /// Returns the description of a region, with its capabilities.
 pub(super) fn region_info(device: impl AsFd, index: u32) -> io::Result<Vec<u8>> {
     let at = offset_of!(vfio_region_info, index);
-    whole_info(size_of::<vfio_region_info>(), &[(0, 0), (at, index)], |bytes| {
+    whole_info(size_of::<vfio_region_info>(), &[(at, index)], |bytes| {
         // SAFETY: the buffer is aligned for the structure, and its first word is its length (`whole_info`).
         unsafe { device_get_region_info(device.as_fd().as_raw_fd(), bytes.cast()) }
     })
@@ -93,7 +93,7 @@ pub(super) fn region_info(device: impl AsFd, index: u32) -> io::Result<Vec<u8>> 
 
 /// Returns the description of a container's IOMMU, with its capabilities.
 pub(super) fn iommu_info(container: &impl AsRawFd) -> io::Result<Vec<u8>> {
-    whole_info(size_of::<vfio_iommu_type1_info>(), &[(0, 0)], |bytes| {
+    whole_info(size_of::<vfio_iommu_type1_info>(), &[], |bytes| {
         // SAFETY: the buffer is aligned for the structure, and its first word is its length (`whole_info`).
         unsafe { iommu_get_info(container.as_raw_fd(), bytes.cast()) }
     })
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn info_is_asked_for_until_it_fits() {
         let mut asked = Vec::new();
-        let answer = whole_info(32, &[(0, 0), (8, 6)], |bytes| {
+        let answer = whole_info(32, &[(8, 6)], |bytes| {
             // SAFETY: `whole_info` gives at least 32 bytes.
             let words = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u32>(), 8) };
             asked.push((words[0], words[2]));

@@ -6,7 +6,11 @@
 //!
 //! Opening and closing reset the function, and one process has it at a time. When the kernel requests its release (unplug,
 //! unbind), every wait ends with [`Error::Removed`], and the kernel waits until the function is closed. A function that is
-//! gone reads as all-ones, on mapped BARs too: see [`Options::handle_sigbus`].
+//! gone reads as all-ones, on mapped BARs too. A function whose memory decoding is disabled while windows are used counts as
+//! removed: the kernel reports both in the same way.
+//!
+//! The first mapped BAR installs a handler of SIGBUS for the process. It passes other signals to the previous handler. A handler
+//! that is installed later must do the same.
 //!
 //! Memory of [`Domain::allocate`] and [`Domain::register`] is pinned and counts against `RLIMIT_MEMLOCK`.
 //!
@@ -51,7 +55,7 @@ impl Domain {
 }
 
 /// Options for opening a function.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// The token that the function shares with its physical or virtual functions, if any.
     pub vf_token: Option<VfToken>,
@@ -62,24 +66,11 @@ pub struct Options {
     /// `CAP_SYS_RAWIO`. Only registers and interrupts work: such a domain maps no host memory, because nothing translates its
     /// addresses. An error is logged.
     pub no_iommu: bool,
-    /// Make mapped BARs of a removed function read as all-ones. Otherwise such an access raises SIGBUS, which ends a process
-    /// without a handler.
-    ///
-    /// The first use installs a handler of SIGBUS for the process. It passes other signals to the previous handler. A handler
-    /// that is installed later must do the same. A function whose memory decoding is disabled while windows are used counts
-    /// as removed too: the kernel reports both in the same way.
-    pub handle_sigbus: bool,
     /// Open the function even if it cannot be reset, neither alone nor together with all functions of its bus.
     ///
     /// Work of its previous user may then still run. Use it only if the engines are known to be stopped, or stop them before
     /// [`Function::set_bus_master`]. [`Function::opening_reset`] reports whether the function was reset.
     pub without_reset: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { vf_token: None, no_iommu: false, handle_sigbus: true, without_reset: false }
-    }
 }
 
 /// Opens the function at `address` in a `domain` of [`Domain::vfio`], with default [`Options`].
@@ -118,8 +109,12 @@ pub fn open_with(address: PciAddress, domain: &Domain, options: &Options) -> Res
     let (device, membership) = container.join(&request, |info, is_first| {
         domain.adopt(info.smallest_page, info.ranges.as_deref(), info.available, is_first);
     })?;
+    let node = sysfs.numa_node(address).unwrap_or_else(|error| {
+        log::info!("{error}");
+        None
+    });
     let methods = sysfs.reset_methods(address);
-    let device = Device::new(address, device, membership, &methods, options.handle_sigbus)?;
+    let device = Device::new(address, device, membership, &methods)?;
     let name = address.to_string();
-    Function::open(Box::new(device), domain.attach(&name, 64), &name, options.without_reset)
+    Function::open(Box::new(device), domain.attach(&name, 64).on_node(node), &name, options.without_reset)
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Limit on the length of a file. The kernel returns at most a page.
-const MOST_BYTES: u64 = 64 << 10;
-/// Limit on the entries of a directory.
-const MOST_NAMES: usize = 1 << 16;
+/// Limit on the length of a file, in bytes. An attribute of sysfs has at most a page; a list of 100,000 mounts, the kernel's default
+/// limit, fits.
+const MOST_BYTES: u64 = 64 << 20;
+/// Limit on the entries of a directory. `/proc` has up to 4 Mi processes.
+const MOST_NAMES: usize = 8 << 20;
 /// Characters of a malformed attribute in an error.
 const SHOWN_CHARS: usize = 80;
 
@@ -18,16 +19,21 @@ pub(crate) fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// Returns the error of a file or directory over a limit. It is not cut: the part left out might hold what the caller looks for.
+pub(crate) fn exceeds(limit: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {limit}"))
+}
+
 fn absent_or<T>(path: &Path, source: io::Error) -> Result<Option<T>> {
     if is_absence(&source) { Ok(None) } else { Err(Error::Unreadable { path: path.to_owned(), source }) }
 }
 
-/// Reads a file, up to a limit. `None`: it does not exist.
+/// Reads a file. `None`: it does not exist.
 pub(crate) fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     let read = || {
         let mut bytes = Vec::new();
-        fs::File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        let length = fs::File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if length as u64 > MOST_BYTES { Err(exceeds(format_args!("{MOST_BYTES} bytes"))) } else { Ok(bytes) }
     };
     read().map(Some).or_else(|source| absent_or(path, source))
 }
@@ -66,14 +72,19 @@ pub(crate) fn link_name(path: &Path) -> Result<Option<String>> {
 
 /// Returns the names in a directory, sorted. `None`: it does not exist.
 pub(crate) fn names(path: &Path) -> Result<Option<Vec<String>>> {
-    let read = || {
-        let entries = fs::read_dir(path)?.take(MOST_NAMES);
-        let mut names: Vec<String> =
-            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<io::Result<_>>()?;
-        names.sort_unstable();
-        Ok(names)
-    };
-    read().map(Some).or_else(|source| absent_or(path, source))
+    names_up_to(path, MOST_NAMES).map(Some).or_else(|source| absent_or(path, source))
+}
+
+fn names_up_to(path: &Path, most: usize) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+        if names.len() > most {
+            return Err(exceeds(format_args!("{most} entries")));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Errors of values that could not be read.
@@ -87,5 +98,19 @@ impl Notes {
             self.0.push(error);
             None
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_are_returned_or_none() {
+        let directory = tempfile::tempdir().unwrap();
+        ["b", "c", "a"].iter().for_each(|name| fs::write(directory.path().join(name), "").unwrap());
+        assert_eq!(names_up_to(directory.path(), 3).unwrap(), ["a", "b", "c"]);
+        let error = names_up_to(directory.path(), 2).unwrap_err();
+        assert_eq!(error.to_string(), "more than 2 entries");
     }
 }

@@ -4,37 +4,31 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{AccessFlags, faccessat};
+
 use crate::attribute::{self, Notes};
 use crate::error::{Error, Result};
+use crate::memory::LockedMemory;
 use crate::parse;
 use crate::root::Sysfs;
 
 /// Capability to pass file permissions (Linux `include/uapi/linux/capability.h`).
 const CAP_DAC_OVERRIDE: u64 = 1 << 1;
-/// Capability to lock memory without a limit.
-const CAP_IPC_LOCK: u64 = 1 << 14;
 
 /// Resources of the host that cards need.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Host {
-    /// Limit of memory that this process may lock, in bytes.
-    pub memlock: Option<Limit>,
+    /// Memory that this process has locked, and its limit.
+    pub memlock: Option<LockedMemory>,
     /// Pools of huge pages, the smallest pages first.
     pub huge_pages: Vec<HugePages>,
     /// User, groups and capabilities of this process.
     pub credentials: Option<Credentials>,
     /// Errors of values that could not be read.
     pub unread: Vec<Error>,
-}
-
-/// A limit; `None` is unlimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// The limit in force.
-    pub soft: Option<u64>,
-    /// The highest value that the process may set.
-    pub hard: Option<u64>,
 }
 
 /// A pool of huge pages.
@@ -60,11 +54,6 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns whether it may lock memory without a limit.
-    pub fn locks_without_limit(&self) -> bool {
-        self.capabilities & CAP_IPC_LOCK != 0
-    }
-
     /// Returns whether it may read and write a file with this owner and mode.
     fn may_open(&self, user: u32, group: u32, mode: u32) -> bool {
         let bits = if self.user == user {
@@ -100,13 +89,8 @@ impl Sysfs {
     /// Reads the resources of the host.
     pub fn host(&self) -> Host {
         let mut notes = Notes::default();
-        let process = self.path("/proc/self");
-        let limits = attribute::parsed(&process.join("limits"), "a limit on locked memory", |text| {
-            parse::limit(text, "Max locked memory")
-        });
-        let memlock = notes.keep(limits).map(|(soft, hard)| Limit { soft, hard });
-        let status = attribute::parsed(&process.join("status"), "user, groups and capabilities", credentials);
-        let credentials = notes.keep(status);
+        let memlock = notes.keep(self.locked_memory());
+        let credentials = notes.keep(self.credentials());
         let huge_pages = notes.keep(self.huge_pages()).unwrap_or_default();
         Host { memlock, huge_pages, credentials, unread: notes.0 }
     }
@@ -129,10 +113,10 @@ impl Sysfs {
         Ok(Some(pools))
     }
 
-    /// Returns whether this process may open a node for reading and writing, by mode, owner and group. Opens nothing.
+    /// Returns whether this process may open a node for reading and writing. Opens nothing.
     ///
     /// # Errors
-    /// If the process or the node cannot be examined.
+    /// If the process or the node cannot be examined, or if something other than permissions keeps the node shut.
     pub fn access(&self, node: &Path) -> Result<Access> {
         let path = self.path(node);
         let node = match fs::metadata(&path) {
@@ -140,14 +124,31 @@ impl Sysfs {
             Err(error) if attribute::is_absence(&error) => return Ok(Access::Missing),
             Err(source) => return Err(Error::Unreadable { path, source }),
         };
-        let status = self.path("/proc/self/status");
-        let who = attribute::parsed(&status, "user, groups and capabilities", credentials)?
-            .ok_or_else(|| attribute::malformed(&status, "nothing", "user, groups and capabilities"))?;
-        if who.may_open(node.uid(), node.gid(), node.mode()) {
+        if self.may_open(&path, &node)? {
             return Ok(Access::Granted);
         }
         let group_name = self.group_name(node.gid());
         Ok(Access::Denied { mode: node.mode() & 0o7777, group: node.gid(), group_name })
+    }
+
+    /// Below `/` the kernel decides, by access control lists too. Below another root, mode, owner and group decide for the process
+    /// described there.
+    fn may_open(&self, path: &Path, node: &fs::Metadata) -> Result<bool> {
+        if self.root() == Path::new("/") {
+            return match faccessat(AT_FDCWD, path, AccessFlags::R_OK | AccessFlags::W_OK, AtFlags::AT_EACCESS) {
+                Ok(()) => Ok(true),
+                Err(Errno::EACCES) => Ok(false),
+                Err(errno) => Err(Error::Unreadable { path: path.to_owned(), source: errno.into() }),
+            };
+        }
+        let who = self.credentials()?.ok_or_else(|| {
+            attribute::malformed(&self.path("/proc/self/status"), "nothing", "user, groups and capabilities")
+        })?;
+        Ok(who.may_open(node.uid(), node.gid(), node.mode()))
+    }
+
+    fn credentials(&self) -> Result<Option<Credentials>> {
+        attribute::parsed(&self.path("/proc/self/status"), "user, groups and capabilities", credentials)
     }
 
     /// Returns the name of a group in `/etc/group`.
@@ -177,8 +178,7 @@ fn credentials(status: &str) -> Option<Credentials> {
     let effective = |name| parse::process_ids(status, name)?.get(1).copied();
     let mut groups = parse::process_ids(status, "Groups:").unwrap_or_default();
     groups.push(effective("Gid:")?);
-    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    Some(Credentials { user: effective("Uid:")?, groups, capabilities: parse::hex(capabilities.trim(), 16)? })
+    Some(Credentials { user: effective("Uid:")?, groups, capabilities: parse::capabilities(status)? })
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
         let text = "Name:\tx\nUid:\t1000\t1001\t0\t0\nGid:\t5\t6\t7\t8\nGroups:\t4 27 \nCapEff:\t0000000000004000\n";
         let found = credentials(text).unwrap();
         assert_eq!((found.user, found.groups.as_slice()), (1001, &[4, 27, 6][..]));
-        assert!(found.locks_without_limit());
+        assert_eq!(found.capabilities, 0x4000);
         assert!(credentials("Uid:\t1\n").is_none());
     }
 }

@@ -96,6 +96,14 @@ impl Sysfs {
         group_number(&self.directory(address))
     }
 
+    /// Returns the NUMA node of a function, if the firmware reports it.
+    ///
+    /// # Errors
+    /// If the attribute cannot be read.
+    pub fn numa_node(&self, address: PciAddress) -> Result<Option<u32>> {
+        numa_node(&self.directory(address))
+    }
+
     /// Returns the reset methods of a function, in the order in which the kernel tries them. Empty if they cannot be read.
     pub fn reset_methods(&self, address: PciAddress) -> Vec<String> {
         reset_methods(&self.directory(address), &mut attribute::Notes::default())

@@ -7,9 +7,6 @@ use crate::attribute;
 use crate::error::Result;
 use crate::root::Sysfs;
 
-/// Limit of examined descriptors of one process.
-const MOST_DESCRIPTORS: usize = 1 << 20;
-
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -66,7 +63,7 @@ impl Sysfs {
 }
 
 fn first_open<T>(process: &Path, wanted: &dyn Fn(&Path, &Path) -> Option<T>) -> std::io::Result<Option<T>> {
-    for entry in fs::read_dir(process.join("fd"))?.take(MOST_DESCRIPTORS) {
+    for entry in fs::read_dir(process.join("fd"))? {
         // A descriptor may be closed while they are read.
         let Ok(path) = entry.map(|entry| entry.path()) else { continue };
         if let Some(open) = fs::read_link(&path).ok().and_then(|target| wanted(&target, &path)) {

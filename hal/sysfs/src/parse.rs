@@ -122,6 +122,11 @@ pub fn process_ids(text: &str, name: &str) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
 }
 
+/// Parses the effective capabilities in `/proc/PID/status`, one bit each.
+pub(crate) fn capabilities(text: &str) -> Option<u64> {
+    hex(text.lines().find_map(|line| line.strip_prefix("CapEff:"))?.trim(), 16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

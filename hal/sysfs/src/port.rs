@@ -264,7 +264,7 @@ fn find(space: &Space, port: PciAddress, path: &Path) -> Result<Option<u16>, Por
         }
     }
     let Some(entry) = walk.first(EXTENDED_AER) else { return Ok(None) };
-    match space.aer() {
+    match space.u32(entry.offset + CORRECTABLE_MASK) {
         Some(_) => Ok(Some(entry.offset)),
         None => Err(PortError::Outside { port, offset: entry.offset }),
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -18,9 +19,9 @@ use crate::parse;
 use crate::root::Sysfs;
 
 /// Limit of examined directories below a function. A controller with hundreds of disks has thousands.
-const MOST_DIRECTORIES: usize = 1 << 14;
-/// Limit of the depth of disks below their controller.
-const DEEPEST: usize = 12;
+const MOST_DIRECTORIES: usize = 1 << 18;
+/// Limit of the depth of directories below a function. A partition of a disk behind five USB hubs is at 14.
+const DEEPEST: usize = 32;
 /// Base class of display controllers.
 const CLASS_DISPLAY: u32 = 0x03;
 /// An interface that is up (Linux `include/uapi/linux/if.h`).
@@ -193,7 +194,8 @@ impl Sysfs {
         while let Some((directory, depth)) = open.pop() {
             looked_into += 1;
             if depth > DEEPEST || looked_into > MOST_DIRECTORIES {
-                continue;
+                let limit = format!("{MOST_DIRECTORIES} directories, or {DEEPEST} levels of them");
+                return Err(Error::Unreadable { path: function.to_owned(), source: attribute::exceeds(limit) });
             }
             for name in attribute::names(&directory)?.unwrap_or_default() {
                 let path = directory.join(&name);
@@ -280,7 +282,11 @@ impl Mounts {
         for process in ["1", "self"] {
             let path = sysfs.path("/proc").join(process).join("mountinfo");
             let text = match attribute::text(&path) {
-                Err(_) if process == "1" => continue,
+                Err(Error::Unreadable { source, .. })
+                    if process == "1" && source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    continue;
+                }
                 text => text?.unwrap_or_default(),
             };
             mounted.extend(text.lines().filter_map(mount));

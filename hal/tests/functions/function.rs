@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::fake::{Event, Fake, MSIX, REGISTERS, TABLE, VECTORS, bar};
+use super::fake::{Event, Fake, MSIX, REGISTERS, RESETS, TABLE, VECTORS, bar};
 use fpga_hal::endpoint::{BarLayout, DmaFault, ResetKind};
 use fpga_hal::{BusKind, Domain, Error, ResetOutcome, SharedMemory};
 
@@ -219,6 +219,9 @@ fn configuration_space_is_bounded_and_aligned() {
     assert_eq!(fake.dma_write(buffer.iova().0, &[1]), Ok(()));
     function.config_write_u16(0x04, 0x2).unwrap();
     assert_eq!(fake.dma_write(buffer.iova().0, &[1]), Err(DmaFault::NotMaster));
+    function.set_bus_master(true).unwrap();
+    function.config_write_u16(RESETS, 0).unwrap();
+    assert_eq!(fake.dma_write(buffer.iova().0, &[1]), Err(DmaFault::NotMaster), "the function has reset itself");
 }
 
 #[test]

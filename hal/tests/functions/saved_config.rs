@@ -67,14 +67,18 @@ fn opened() -> (Arc<Bare>, Function) {
 #[test]
 fn what_the_host_has_set_comes_back_and_nothing_else_is_written() {
     let (bare, function) = opened();
-    let before = *bare.space.lock().unwrap();
+    // The kernel drops writes of MSI-X message control.
+    bare.stuck.lock().unwrap().extend([0x82, 0x83]);
+    let mut before = *bare.space.lock().unwrap();
     let saved = function.save_config().unwrap();
     assert_eq!(function.restore_config(&saved).unwrap(), []);
     *bare.space.lock().unwrap() = power_up();
     let restored = function.restore_config(&saved).unwrap();
     let names: Vec<_> = restored.iter().map(|one| one.name).collect();
-    assert_eq!(names, ["BAR0", "BAR1", "Device Control", "Command", "MSI-X message control"]);
+    assert_eq!(names, ["BAR0", "BAR1", "Device Control", "Command"]);
     assert_eq!(restored[0], Restored { name: "BAR0", found: 4, value: 0xfe00_000c });
+    // Interrupts are the caller's to enable again.
+    before[0x83] = 0;
     assert_eq!(*bare.space.lock().unwrap(), before);
     assert_eq!(function.restore_config(&saved).unwrap(), []);
 }
@@ -95,10 +99,10 @@ fn a_register_that_keeps_no_value_is_an_error() {
 /// Lists that loop or lead into the header end.
 #[test]
 fn a_broken_list_of_capabilities_ends() {
-    for (offset, next) in [(0x41, 0x40), (0x34, 0x10), (0x41, 0xfc)] {
+    for (offset, next, has_express) in [(0x41, 0x40, true), (0x34, 0x10, false), (0x34, 0xfc, false)] {
         let (bare, function) = opened();
         bare.space.lock().unwrap()[offset] = next;
         let saved = function.save_config().unwrap();
-        assert!(!format!("{saved:?}").contains("MSI-X"), "{offset:#x}");
+        assert_eq!(format!("{saved:?}").contains("Device Control"), has_express, "{offset:#x}");
     }
 }

@@ -77,10 +77,10 @@ fn slow_replies_of_an_open_function_share_a_limit() {
     let delay = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| hold_back(&listener, served.path(), &delay, |_| ()));
-        let function = connect_with(&front, &Domain::vfio_user(), &options(Duration::from_secs(5))).unwrap();
+        let function = connect_with(&front, &Domain::vfio_user(), &options(Duration::from_secs(2))).unwrap();
         let registers = function.window(BarIndex::new(0).unwrap()).unwrap();
         assert_eq!(registers.read_u32(card::ID).unwrap(), card::ID_VALUE);
-        delay.store(1000, Ordering::Relaxed);
+        delay.store(400, Ordering::Relaxed);
         let mut reads = 0;
         while registers.read_u32(card::ID).unwrap() == card::ID_VALUE {
             reads += 1;

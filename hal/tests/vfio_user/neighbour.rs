@@ -13,7 +13,7 @@ use fpga_hal::vfio_user::Options;
 use crate::card;
 use crate::functions::Used;
 use crate::raw::*;
-use crate::setting::Served;
+use crate::setting::{Directory, Served};
 
 #[test]
 #[ignore = "run by the test below, since it ends its process"]
@@ -29,7 +29,10 @@ fn a_card_that_panics() {
 #[test]
 fn a_panic_of_a_servers_thread_fails_the_test() {
     let test = ["--exact", "neighbour::a_card_that_panics", "--ignored"];
-    let output = Command::new(std::env::current_exe().unwrap()).args(test).output().unwrap();
+    // The process that aborts leaves its directories.
+    let directory = Directory::new();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(test).env("TMPDIR", &directory.0).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(6), "{said}");
     assert!(said.contains("a thread of the library has panicked"), "{said}");

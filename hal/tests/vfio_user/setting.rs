@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{fs, panic, thread};
@@ -42,12 +42,8 @@ pub struct Directory(pub PathBuf);
 impl Directory {
     pub fn new() -> Self {
         abort_if_a_library_thread_panics();
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("fpga-hal-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-        Directory(path)
+        let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        Directory(tempfile::Builder::new().prefix("fpga-hal-").permissions(owner_only).tempdir().unwrap().keep())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine for partial reconfiguration, as `pr_ctrl.sv` of OFS has it.
 
 use fpga_regs::dfl::reconfiguration::{
-    COMPLETE, CONTROLLER_SHIFT, CREDITS_IDLE, ERROR_BITS, FAILED, HOST_SHIFT, OPERATION, OVERFLOW, QUEUE_WORDS, REGION,
+    COMPLETE, CONTROLLER_SHIFT, CREDITS_IDLE, ERROR_BITS, FAILED, HOST_SHIFT, KEPT, OPERATION, OVERFLOW, QUEUE_WORDS,
     RESET, RESET_ACK, START,
 };
 
@@ -11,8 +11,6 @@ use crate::card::image::Checker;
 const WORD_NS: u64 = 16;
 /// Time after which a change of RESET is acknowledged.
 const RESET_NS: u64 = 2_000;
-/// Bits of CONTROL that keep what was written.
-const KEPT: u64 = RESET | REGION | 1 << 14;
 
 /// State of the host interface in STATUS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -274,7 +274,8 @@ impl StaticRegion {
                 if is_injected { fme::errors::NONFATAL_INJECTED } else { 0 }
             }
             _ if is_at(offset, errors, fme::errors::CATFAT) => {
-                (self.injected() >> 1 & 1) << 9 | (self.injected() & 1) << 11
+                let is_injected = |bit: u32| self.injected() >> bit & 1;
+                (is_injected(1) * fme::errors::FATAL_INJECTED) | (is_injected(0) * fme::errors::CATASTROPHIC_INJECTED)
             }
             _ if is_at(offset, engine, reconfiguration::CONTROL) => self.engine.control(self.now_ns),
             _ if is_at(offset, engine, reconfiguration::STATUS) => self.engine.status(),

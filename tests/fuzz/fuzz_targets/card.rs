@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
                     rest = tail;
                     let mut word = *word;
                     cmdseq::instruction::seal(&mut word);
-                    memory.write_word64((tails[card] % 4) as usize * 64, &word).unwrap();
+                    memory.write((tails[card] % 4) as usize * 64, &word).unwrap();
                     tails[card] = tails[card].wrapping_add(1);
                     let _ = registers.write_u32(QUEUE + 0x18, tails[card]);
                     let _ = registers.write_u32(QUEUE + 0x1c, tails[card]);

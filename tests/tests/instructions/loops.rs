@@ -7,6 +7,7 @@ use cmdseq::{Flags, Instruction, Operand, Operation, Status};
 use fpga_driver::{Cluster, Error};
 use fpga_mock::Profile;
 use fpga_tests::run::open;
+use fpga_tests::sweep::is_full;
 use proptest::prelude::*;
 
 const SECONDS: Duration = Duration::from_secs(5);
@@ -190,7 +191,7 @@ fn interpret(parts: &[Part], mut arguments: [u64; 3], memory: &mut Vec<u8>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("FPGA_TESTS_FULL").is_some_and(|value| value != "0") { 5_000 } else { 200 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_full() { 5_000 } else { 200 }))]
 
     #[test]
     fn any_program_with_loops_does_what_an_interpreter_does(

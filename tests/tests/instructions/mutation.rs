@@ -355,8 +355,7 @@ fn try_mutants(both: &mut Both, base: &Base, every: usize, counts: &mut Counts) 
 
 /// One in so many mutants always, all with `FPGA_TESTS_FULL=1`.
 fn every() -> usize {
-    let full = is_full();
-    if full { 1 } else { 7 }
+    if is_full() { 1 } else { 7 }
 }
 
 fn report(name: &str, counts: &Counts) {

@@ -8,6 +8,7 @@ mod communicators;
 mod definitions;
 mod eager_limits;
 mod groups;
+mod lying_peers;
 mod one_sided;
 mod persistent;
 mod planner_choice;

@@ -16,12 +16,14 @@ use fpga_tests::{pattern, reduction, run};
 const SECONDS: Duration = Duration::from_secs(20);
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(120);
+/// By then all ranks have submitted their programs.
+const SUBMITTED: Duration = Duration::from_secs(2);
 
-fn fabric(nodes: u32) -> Fabric {
+pub(crate) fn fabric(nodes: u32) -> Fabric {
     Fabric::new(Profile::optweb(nodes)).unwrap()
 }
 
-fn request(collective: Collective, bytes: u64) -> Request {
+pub(crate) fn request(collective: Collective, bytes: u64) -> Request {
     let combine = matches!(
         collective,
         Collective::Reduce | Collective::Allreduce | Collective::ReduceScatter | Collective::Scan | Collective::Exscan
@@ -42,10 +44,10 @@ fn input(plan: &Plan, rank: u32) -> Vec<u8> {
 }
 
 /// Times, and outputs by rank.
-type Ran = ((u64, u64, u64), Vec<Vec<u8>>);
+pub(crate) type Ran = ((u64, u64, u64), Vec<Vec<u8>>);
 
 /// Runs a plan on the cards held here.
-fn execute(cluster: &mut Cluster, plan: &Plan) -> Result<Ran, Error> {
+pub(crate) fn execute(cluster: &mut Cluster, plan: &Plan) -> Result<Ran, Error> {
     let held: Vec<u32> =
         (0..).zip(&plan.set.nodes).filter(|(_, node)| cluster.holds(**node)).map(|(rank, _)| rank).collect();
     for rank in &held {
@@ -367,6 +369,8 @@ fn a_launch_that_is_late_is_named_by_all() {
             fabric.plant(Fault::Freeze { node: 2, when: When::Now });
         }
         cluster.launch(&mut prepared).unwrap();
+        // All have launched.
+        cluster.compare(&[]).unwrap();
         let late = |cluster: &mut Cluster, prepared: &mut Prepared| {
             let timeout = if rank == 0 { Duration::from_millis(500) } else { LONG };
             cluster.finish(prepared, timeout).unwrap_err().to_string()
@@ -386,7 +390,7 @@ fn a_rank_that_never_comes_is_named_by_all() {
         // The card of rank 1 has nothing to do, and the others wait for it.
         let barrier = || vec![Instruction::barrier()];
         let set = ProgramSet::new(vec![0, 1, 2], [barrier(), vec![Instruction::delay(1)], barrier()]);
-        let execution = Execution { timeout: Duration::from_millis(500), ..Execution::default() };
+        let execution = Execution { timeout: SUBMITTED, ..Execution::default() };
         cluster.execute(&set, &execution).unwrap_err().to_string()
     });
     for error in errors {
@@ -440,7 +444,7 @@ fn the_first_that_gives_up_asks_what_the_others_wait_for() {
     let errors = threads::clusters(&fabric(3), |cluster, rank| {
         let receive = |from| Instruction::recv(from, Operand::card(0), 64);
         let set = ProgramSet::new(vec![0, 1, 2], [vec![receive(2)], vec![Instruction::delay(1)], vec![receive(1)]]);
-        let timeout = if rank == 0 { Duration::from_millis(300) } else { LONG };
+        let timeout = if rank == 0 { SUBMITTED } else { LONG };
         cluster.execute(&set, &Execution { timeout, ..Execution::default() }).unwrap_err()
     });
     for (rank, error) in errors.iter().enumerate() {
@@ -477,37 +481,6 @@ fn cards_close_once_all_ranks_are_done_with_them() {
         cluster.close().unwrap();
         assert!(is_done.load(Ordering::Relaxed), "rank {rank}");
     });
-}
-
-/// Gives back what this rank sends, but not what others do.
-#[derive(Debug)]
-struct Short;
-
-impl Peers for Short {
-    fn rank(&self) -> u32 {
-        0
-    }
-
-    fn size(&self) -> u32 {
-        2
-    }
-
-    fn allgather(&mut self, data: &[u8], _: Duration) -> Result<Vec<Vec<u8>>, PeersError> {
-        Ok(vec![data.to_vec()])
-    }
-
-    fn raise(&mut self) {}
-
-    fn raised(&mut self) -> Option<u32> {
-        None
-    }
-}
-
-#[test]
-fn data_of_too_few_ranks_are_refused() {
-    let card = threads::card(&fabric(2), 0).map(|card| vec![card]);
-    let error = Cluster::join(card, Box::new(Short), &[]).unwrap_err();
-    assert!(matches!(&error, Error::Peers(PeersError::Malformed { rank: 0, .. })), "{error:?}");
 }
 
 /// Ranks compare digests instead of programs: whatever differs, the digests do.

@@ -4,24 +4,14 @@ use std::time::Duration;
 
 use cmdseq::plan::{self, Algorithm, Collective, Request};
 use cmdseq::{Completion, CostModel, Instruction, Operand, Status};
+use fpga_driver::Execution;
 use fpga_driver::trace::{Counter, Interval, Moment, Trace, correlate};
-use fpga_driver::{Cluster, Execution};
-use fpga_hal::in_process;
 use fpga_mock::{Fabric, Profile};
-use fpga_tests::run::domain;
+use fpga_tests::run::open;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The cycle counter has 48 bits.
 const CYCLES: u64 = (1 << 48) - 1;
-
-fn cluster(profile: Profile) -> (Fabric, Cluster) {
-    let fabric = Fabric::new(profile).unwrap();
-    let domain = domain();
-    let nodes = 0..fabric.profile().nodes;
-    let attach = |node| in_process::attach(fabric.endpoint(node), &domain, &format!("card {node}")).unwrap();
-    let cluster = Cluster::open(nodes.map(attach).collect()).unwrap();
-    (fabric, cluster)
-}
 
 /// Cards whose clocks drift against the fabric's time, which is the host's clock here: the truth is known.
 #[test]
@@ -29,7 +19,7 @@ fn clocks_that_drift_are_placed_within_the_stated_error() {
     for drift_ppm in [0, 99, 500, 900] {
         let mut profile = Profile::optweb(4);
         profile.hardware.drift_ppm = drift_ppm;
-        let (fabric, mut cluster) = cluster(profile);
+        let (fabric, mut cluster) = open(profile);
         let clock_khz = cluster.capabilities().clock_khz;
         let mut intervals = vec![Vec::new(); 4];
         for round in 0..40_u64 {
@@ -69,7 +59,7 @@ fn clocks_that_drift_are_placed_within_the_stated_error() {
 
 #[test]
 fn the_latest_instructions_are_kept_and_the_others_counted() {
-    let (_fabric, mut cluster) = cluster(Profile::optweb(2));
+    let (_fabric, mut cluster) = open(Profile::optweb(2));
     let nops = |count: u64| (0..count).map(|number| Instruction::fill(Operand::card(0), 8 * (number + 1), 0));
     cluster.card_mut(0).run(nops(3), TIMEOUT).unwrap();
     cluster.start_trace(Moment::now(), 8).unwrap();
@@ -96,10 +86,10 @@ fn the_latest_instructions_are_kept_and_the_others_counted() {
 
 #[test]
 fn a_trace_begins_with_nothing_in_flight_and_shows_what_was_stopped() {
-    let (_fabric, mut cluster) = cluster(Profile::optweb(2));
+    let (_fabric, mut cluster) = open(Profile::optweb(2));
     cluster.card_mut(0).queue_mut().submit(Instruction::recv(1, Operand::card(0), 64)).unwrap().abandon();
     let refused = cluster.start_trace(Moment::now(), 8).unwrap_err().to_string();
-    assert!(refused.contains("in flight") && refused.contains("card 0"), "{refused}");
+    assert!(refused.contains("in flight") && refused.contains("mock 0"), "{refused}");
     cluster.card_mut(0).abort().unwrap();
     cluster.start_trace(Moment::now(), 8).unwrap();
     cluster.card_mut(0).queue_mut().submit(Instruction::recv(1, Operand::card(0), 64)).unwrap().abandon();
@@ -139,7 +129,7 @@ fn inside(fabric: &Fabric, trace: &Trace) -> u64 {
 #[test]
 fn links_say_what_they_carried_within_its_instruction() {
     for profile in [Profile::optweb(4), Profile::optweb_dragonfly(2, 2), Profile::circus(2, 2)] {
-        let (fabric, mut cluster) = cluster(profile);
+        let (fabric, mut cluster) = open(profile);
         for collective in [Collective::Broadcast, Collective::Allgather, Collective::Alltoall, Collective::Send] {
             let request = Request::new(collective, vec![0, 1, 2, 3], 4096);
             let model = CostModel::stated(cluster.capabilities());
@@ -161,7 +151,7 @@ fn links_say_what_they_carried_within_its_instruction() {
 
 #[test]
 fn one_sided_transfers_belong_to_whoever_issued_them() {
-    let (fabric, mut cluster) = cluster(Profile::optweb(2));
+    let (fabric, mut cluster) = open(Profile::optweb(2));
     cluster.start_trace(Moment::now(), 64).unwrap();
     fabric.log_transfers(64);
     let read = Instruction::rdma_read(1, Operand::card(0), Operand::card(8192), 4096);
@@ -176,7 +166,7 @@ fn one_sided_transfers_belong_to_whoever_issued_them() {
 
 #[test]
 fn a_log_of_transfers_has_a_limit() {
-    let (fabric, mut cluster) = cluster(Profile::optweb(2));
+    let (fabric, mut cluster) = open(Profile::optweb(2));
     fabric.log_transfers(3);
     let programs = [
         vec![Instruction::send(1, Operand::card(0), 64).into(); 5],

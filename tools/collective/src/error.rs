@@ -26,12 +26,6 @@ pub enum Class {
     Refused = 7,
 }
 
-impl Class {
-    /// All classes.
-    pub const ALL: [Class; 6] =
-        [Class::Failed, Class::Usage, Class::NoCard, Class::Timeout, Class::Gone, Class::Refused];
-}
-
 /// A failed call: what is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
@@ -64,7 +58,7 @@ impl Error {
     }
 
     /// Converts an error with its sources; omits a source whose text is part of its parent's.
-    pub fn chain(class: Class, error: &dyn std::error::Error) -> Self {
+    fn chain(class: Class, error: &dyn std::error::Error) -> Self {
         Error { causes: causes(error), ..Error::new(class, error.to_string()) }
     }
 

@@ -11,6 +11,9 @@ use crate::cards::Cards;
 use crate::collective::CollectiveId;
 use crate::error::{Error, Result};
 
+/// Most bytes that are copied at once where the card does not reach the memory. A multiple of all alignments of cards.
+const PART_BYTES: u64 = 4 << 20;
+
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -27,8 +30,8 @@ impl Cards {
         Ok(self.cluster.cards()[0].allocate(bytes.max(1))?)
     }
 
-    /// Copies `bytes` bytes from byte `at` of `source` to the memory of card `card` at `address`. If addresses and length suit the
-    /// card, it fetches them itself; else they go through other memory.
+    /// Copies `bytes` bytes from byte `at` of `source` to the memory of card `card` at `address`. If the addresses suit
+    /// the card, and it reaches `source`, it fetches the bytes itself; else they go through other memory.
     ///
     /// # Errors
     /// As [`write_memory`](Cards::write_memory); [`Class::Usage`](crate::Class::Usage) if `source` is shorter.
@@ -40,12 +43,7 @@ impl Cards {
         at: usize,
         bytes: u64,
     ) -> Result<()> {
-        check(source, at, bytes)?;
-        self.check_memory(card, address, bytes)?;
-        let index = self.index(card)?;
-        let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], source, at, Way::ToCard);
-        self.note_taken();
-        self.settle(Some(index), moved)
+        self.move_memory(card, address, source, at, bytes, Way::ToCard)
     }
 
     /// Copies `bytes` bytes of the memory of card `card` at `address` to byte `at` of `destination` and on.
@@ -60,10 +58,22 @@ impl Cards {
         at: usize,
         bytes: u64,
     ) -> Result<()> {
-        check(destination, at, bytes)?;
+        self.move_memory(card, address, destination, at, bytes, Way::FromCard)
+    }
+
+    fn move_memory(
+        &mut self,
+        card: u32,
+        address: u64,
+        memory: &Arc<DmaBuffer>,
+        at: usize,
+        bytes: u64,
+        way: Way,
+    ) -> Result<()> {
+        check(memory, at, bytes)?;
         self.check_memory(card, address, bytes)?;
         let index = self.index(card)?;
-        let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], destination, at, Way::FromCard);
+        let moved = self.copy(index, &[Piece { offset: 0, address, bytes }], memory, at, way);
         self.note_taken();
         self.settle(Some(index), moved)
     }
@@ -136,15 +146,19 @@ impl Cards {
             let timeout = card.timeout();
             return card.run(copies, timeout).map(drop);
         }
+        let longest = pieces.iter().map(|piece| piece.bytes).max().unwrap_or_default();
+        let mut data = vec![0; longest.min(PART_BYTES) as usize];
         for piece in pieces {
-            let at = at + piece.offset as usize;
-            let mut data = vec![0; piece.bytes as usize];
-            if way == Way::ToCard {
-                memory.read(at, &mut data).map_err(fpga_driver::Error::Bus)?;
-                card.write_memory(piece.address, &data)?;
-            } else {
-                card.read_memory(piece.address, &mut data)?;
-                memory.write(at, &data).map_err(fpga_driver::Error::Bus)?;
+            for done in (0..piece.bytes).step_by(PART_BYTES as usize) {
+                let part = &mut data[..(piece.bytes - done).min(PART_BYTES) as usize];
+                let (address, at) = (piece.address + done, at + (piece.offset + done) as usize);
+                if way == Way::ToCard {
+                    memory.read(at, part).map_err(fpga_driver::Error::Bus)?;
+                    card.write_memory(address, part)?;
+                } else {
+                    card.read_memory(address, part)?;
+                    memory.write(at, part).map_err(fpga_driver::Error::Bus)?;
+                }
             }
         }
         Ok(())

@@ -123,8 +123,8 @@ x = numpy.ones((4, 64), "f4")
 with fpga.open(sys.argv[1]) as cards:
     operation = cards.allreduce(x)
     assert not operation.test()
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         while True:
             operation.wait(60)
             operation = cards.allreduce(x)
@@ -162,8 +162,8 @@ STUCK = """
 import sys, numpy, fpga
 with fpga.open(sys.argv[1]) as cards:
     operation = cards.allgather(numpy.ones((4, 1 << 18), "f4"))
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         operation.wait(60)
     except KeyboardInterrupt as interrupted:
         # The stopped card does not stop, and the exception says so.

@@ -66,9 +66,13 @@ pub enum Error {
 impl Error {
     /// Whether this process or the machine had no file descriptor or no memory left. It says nothing about the card.
     pub fn is_out_of_resources(&self) -> bool {
-        successors(std::error::Error::source(self), |cause| cause.source())
+        self.causes()
             .filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
             .any(|errno| OUT_OF_RESOURCES.contains(&errno))
+    }
+
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+        successors(std::error::Error::source(self), |cause| cause.source())
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpga_mock::{Fault, Hardware, Moved, Profile, ProfileError, Shell, System, When};
 
 use crate::error::Error;
+use crate::list;
 use crate::part::Part;
 
 /// Longest time of a fault: one day, in microseconds.
@@ -65,12 +66,8 @@ impl MockCards {
             all.faults.extend(next.faults);
             all.late = all.late.max(next.late);
         }
-        let mut sorted = all.nodes.clone();
-        sorted.sort_unstable();
-        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(twice) => Err(syntax(format!("duplicate card {}", twice[0]))),
-            None => Ok(all),
-        }
+        list::check_distinct(text, &all.nodes, u32::to_string)?;
+        Ok(all)
     }
 
     /// Parses `mock:PROFILE:SHAPE[/NODE[.PART]][+OPTION..][+FAULT..]`, a part of the selector `text`.

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpga_hal::{Domain, Endpoint, PciAddress, in_process, vfio_user};
+use fpga_hal::{Domain, Endpoint, Function, PciAddress, in_process, vfio_user};
 use fpga_mock::dfl::D5005;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_mock::{Fabric, LateDma, Profile, Shell};
 
 use crate::error::Error;
+use crate::list;
 use crate::mock_cards::{MockCards, OF_LINKS};
 use crate::part::Part;
 use crate::selection::{Kind, Selection};
@@ -50,14 +51,19 @@ impl Selector {
             }
             Some(("mock", _)) => Cards::Mock(Box::new(MockCards::parse(text)?)),
             Some(("vfio-user", _)) => {
-                let paths = parse_list(text, "vfio-user:/run/fpga/0.sock", |part| {
+                let paths = list::parse(text, "vfio-user:/run/fpga/0.sock", |part| {
                     part.strip_prefix("vfio-user:").filter(|path| !path.is_empty()).map(PathBuf::from)
                 })?;
                 let sockets = paths.into_iter().map(|path| sockets_at(text, path));
-                Cards::VfioUser(sockets.collect::<Result<Vec<_>, _>>()?.concat())
+                let sockets = sockets.collect::<Result<Vec<_>, _>>()?.concat();
+                list::check_distinct(text, &sockets, |path| format!("vfio-user:{}", path.display()))?;
+                Cards::VfioUser(sockets)
             }
             _ if text.starts_with("vfio:") || text.contains('.') => {
-                Cards::Vfio(parse_list(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", VfioCard::parse)?)
+                let functions = list::parse(text, "vfio:0000:3b:00.0 or 0000:3b:00.0", VfioCard::parse)?;
+                let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
+                list::check_distinct(text, &addresses, |address| format!("vfio:{address}"))?;
+                Cards::Vfio(functions)
             }
             _ => {
                 let why = "expected mock:PROFILE:SHAPE, vfio:ADDRESS or vfio-user:PATH, such as mock:optweb:4";
@@ -171,12 +177,13 @@ impl Selector {
     }
 
     /// Opens cards, with the control function of each that has one of its own: of mock cards in this process, and of a socket
-    /// `NODE.sock` if there is `NODE.control.sock` beside it. One that is in use elsewhere is left out. On the kernel's VFIO none is
-    /// opened: opening the physical function resets the virtual functions of all its users. Waits at most `timeout` for a vfio-user
-    /// server, and at most the default time.
+    /// `NODE.sock` if there is `NODE.control.sock` beside it. A control function that is in use elsewhere is left out; if
+    /// it cannot be opened for another reason, it is left out with a warning. On the kernel's VFIO none is opened: opening the physical
+    /// function resets the virtual functions of all its users. Waits at most `timeout` for a vfio-user server, and at most the
+    /// default time.
     ///
     /// # Errors
-    /// [`Error::Open`] if opening a card fails.
+    /// [`Error::Open`] if opening a card fails, or if there are no file descriptors or no memory left for a control function.
     pub fn open_cards(&self, timeout: Duration) -> Result<Selection, Error> {
         self.open_parts(timeout, self.part() == Part::Card)
     }
@@ -220,8 +227,9 @@ impl Selector {
                 let functions = paths.iter().map(|path| open(path, &domain)).collect::<Result<_, _>>()?;
                 // Only now: opening a control function resets its card, which another process has unless this one does.
                 if with_controls {
-                    let opened = |path: &PathBuf| control_socket(path).and_then(|path| open(&path, &domain).ok());
-                    controls = paths.iter().map(opened).collect();
+                    let opened =
+                        |path: &PathBuf| control_socket(path).map_or(Ok(None), |path| if_usable(open(&path, &domain)));
+                    controls = paths.iter().map(opened).collect::<Result<_, _>>()?;
                 }
                 (functions, None)
             }
@@ -308,7 +316,7 @@ pub struct MockFunction {
 /// Node and endpoint of a mock card.
 pub type NodeEndpoint = (u32, Arc<dyn Endpoint>);
 
-/// Opens the cards of `selector`.
+/// Parses `selector` and opens its functions: a convenience for [`Selector::parse`] and [`Selector::open`].
 ///
 /// # Errors
 /// As [`Selector::parse`] and [`Selector::open`].
@@ -316,8 +324,16 @@ pub fn select(selector: &str) -> Result<Selection, Error> {
     Selector::parse(selector)?.open()
 }
 
-/// Parses a comma-separated list.
-fn parse_list<T>(text: &str, form: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
-    let wrong = |part| Error::Syntax { selector: text.into(), why: format!("expected {form}, found {part:?}") };
-    text.split(',').map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
+/// Returns an opened control function; `None` if its card is to be used without.
+pub(crate) fn if_usable(opened: Result<Function, Error>) -> Result<Option<Function>, Error> {
+    match opened {
+        Ok(function) => Ok(Some(function)),
+        Err(error) if error.is_out_of_resources() => Err(error),
+        Err(Error::Open { source: fpga_hal::Error::Busy { .. }, .. }) => Ok(None),
+        Err(error) => {
+            let causes: String = error.causes().map(|cause| format!(": {cause}")).collect();
+            log::warn!("{error}{causes}; the card has no sensors and no reset of its port");
+            Ok(None)
+        }
+    }
 }

@@ -1,12 +1,14 @@
 //! What selectors select, and what is refused.
 
 use std::fs;
+use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use fpga_mock::{Fault, Hardware, Moved, When};
 
-use crate::selector::Cards;
+use crate::selector::{Cards, if_usable};
 use crate::vfio_card::VfioCard;
 use crate::{Error, Kind, Part, Selector, select};
 
@@ -289,4 +291,35 @@ fn invalid_selectors_are_refused() {
     assert!(matches!(Selector::parse("mock:optweb:1"), Err(Error::Profile { .. })));
     let card = Selector::parse("0000:3b:00.0").unwrap();
     assert!(matches!(card.fabric(), Err(Error::NotMock { .. })));
+}
+
+#[test]
+fn cards_given_twice_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let _socket = UnixListener::bind(directory.path().join("0.sock")).unwrap();
+    let path = directory.path().display();
+    for (text, card) in [
+        ("mock:optweb:4/0,mock:optweb:4/2,mock:optweb:4/2".to_owned(), "2".to_owned()),
+        ("3b:00.0,5e:00.0,vfio:0000:3b:00.0+no-iommu".to_owned(), "vfio:0000:3b:00.0".to_owned()),
+        ("vfio-user:/nowhere/0.sock,vfio-user:/nowhere//0.sock".to_owned(), "vfio-user:/nowhere//0.sock".to_owned()),
+        (format!("vfio-user:{path},vfio-user:{path}/0.sock"), format!("vfio-user:{path}/0.sock")),
+    ] {
+        let error = Selector::parse(&text).unwrap_err();
+        let is_named = error.to_string().ends_with(&format!("duplicate card {card}"));
+        assert!(matches!(error, Error::Syntax { .. }) && is_named, "{error}");
+    }
+}
+
+#[test]
+fn a_card_goes_without_its_control_function_but_not_for_lack_of_resources() {
+    let failed = |source| Err(Error::Open { selector: "vfio-user:/0.control.sock".into(), source });
+    let socket = |errno| fpga_hal::Error::Socket {
+        action: "connect to",
+        path: "/0.control.sock".into(),
+        source: io::Error::from_raw_os_error(errno),
+    };
+    assert!(if_usable(failed(fpga_hal::Error::Busy { path: "/0.control.sock".into() })).unwrap().is_none());
+    let (emfile, econnrefused) = (24, 111);
+    assert!(if_usable(failed(socket(econnrefused))).unwrap().is_none());
+    assert!(if_usable(failed(socket(emfile))).unwrap_err().is_out_of_resources());
 }

@@ -38,7 +38,7 @@ impl VfioCard {
     /// Opens the function in `domain`.
     pub(crate) fn open(&self, domain: &Domain) -> Result<Function, Error> {
         let VfioCard { address, vf_token, no_iommu, without_reset } = *self;
-        let options = vfio::Options { vf_token, no_iommu, without_reset, ..vfio::Options::default() };
+        let options = vfio::Options { vf_token, no_iommu, without_reset };
         let named = |source| Error::Open { selector: format!("vfio:{address}"), source };
         vfio::open_with(address, domain, &options).map_err(named)
     }

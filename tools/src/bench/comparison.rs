@@ -47,7 +47,7 @@ pub(super) struct Row<Q> {
     /// `None` without a published value, and for a curve, whose published value depends on the size.
     pub(super) published: Option<f64>,
     pub(super) accept: Accept,
-    pub(super) basis: Claim,
+    pub(super) claim: Claim,
     /// Why the row is outside its tolerance, if it is known to be.
     pub(super) outside: Option<&'static str>,
     pub(super) quantity: Q,
@@ -64,19 +64,19 @@ impl<Q> Row<Q> {
         quantity: Q,
     ) -> Self {
         let (id, what, published) = (id.into(), what.into(), published.into());
-        Row { id, what, unit, published, accept, basis: Claim::Derived, outside: None, quantity }
+        Row { id, what, unit, published, accept, claim: Claim::Derived, outside: None, quantity }
     }
 
     pub(super) fn fitted(self) -> Self {
-        Row { basis: Claim::Fitted, ..self }
+        Row { claim: Claim::Fitted, ..self }
     }
 
     pub(super) fn computed(self) -> Self {
-        Row { basis: Claim::Computed, ..self }
+        Row { claim: Claim::Computed, ..self }
     }
 
     pub(super) fn predicted(self, fact: &'static str) -> Self {
-        Row { basis: Claim::Predicted { fact }, ..self }
+        Row { claim: Claim::Predicted { fact }, ..self }
     }
 
     /// Marks a row that is outside its tolerance: it stays so, or the mark is wrong.
@@ -185,9 +185,7 @@ impl PublishedSystem {
         if let Some(directory) = &arguments.svg {
             std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
         }
-        let mut comparison =
-            Comparison::measure(self.names, &self.components, self.not_reproduced, rows, |one| measure(lab, one))?;
-        comparison.assumed = self.assumed;
+        let mut comparison = Comparison::measure(self, rows, |one| measure(lab, one))?;
         if let Some(directory) = &arguments.svg {
             comparison.figures = draw(lab, directory)?;
         }
@@ -196,15 +194,14 @@ impl PublishedSystem {
 }
 
 impl Comparison {
-    /// Measures `rows` on the mock of `profile`, whose values are `components`.
+    /// Measures `rows` on the mock of `system`.
     fn measure<Q>(
-        (profile, title): (&'static str, &'static str),
-        components: &[Component],
-        not_reproduced: &'static [&'static str],
+        system: PublishedSystem,
         rows: Vec<Row<Q>>,
         mut measure: impl FnMut(&Q) -> Result<Value>,
     ) -> Result<Self> {
-        let summary = Summary::new(&rows, components);
+        let PublishedSystem { names: (profile, title), components, not_reproduced, assumed } = system;
+        let summary = Summary::new(&rows, &components);
         let bar = progress::count(rows.len() as u64);
         let mut printed_rows = Vec::with_capacity(rows.len());
         for row in rows {
@@ -215,8 +212,7 @@ impl Comparison {
         }
         bar.finish_and_clear();
         let (schema, kind, rows) = ("fpgactl.bench/1", "mock", printed_rows);
-        let (assumed, figures) = (Vec::new(), Vec::new());
-        Ok(Comparison { schema, profile, kind, rows, summary, not_reproduced, assumed, figures, title })
+        Ok(Comparison { schema, profile, kind, rows, summary, not_reproduced, assumed, figures: Vec::new(), title })
     }
 
     /// Returns the rows that are not where they are expected.
@@ -244,16 +240,16 @@ impl Comparison {
 
 impl Summary {
     fn new<Q>(rows: &[Row<Q>], components: &[Component]) -> Self {
-        let count = |is_one: fn(&Claim) -> bool| rows.iter().filter(|row| is_one(&row.basis)).count();
-        let fact = |row: &Row<Q>| match row.basis {
+        let count = |is_one: fn(&Claim) -> bool| rows.iter().filter(|row| is_one(&row.claim)).count();
+        let fact = |row: &Row<Q>| match row.claim {
             Claim::Predicted { fact } => Some(fact),
             Claim::Derived | Claim::Fitted | Claim::Computed => None,
         };
         Summary {
-            predicted: count(|basis| matches!(basis, Claim::Predicted { .. })),
-            derived: count(|basis| matches!(basis, Claim::Derived)),
-            fitted: count(|basis| matches!(basis, Claim::Fitted)),
-            computed: count(|basis| matches!(basis, Claim::Computed)),
+            predicted: count(|claim| matches!(claim, Claim::Predicted { .. })),
+            derived: count(|claim| matches!(claim, Claim::Derived)),
+            fitted: count(|claim| matches!(claim, Claim::Fitted)),
+            computed: count(|claim| matches!(claim, Claim::Computed)),
             independent_facts: rows.iter().filter_map(fact).collect::<BTreeSet<_>>().len(),
             fitted_values: components.iter().filter(|one| matches!(one.basis, Basis::Fitted(_))).count(),
         }
@@ -281,7 +277,7 @@ fn printed<Q>(row: Row<Q>, value: &Value) -> PrintedRow {
         // Adding zero turns minus zero into zero.
         difference_percent: difference.map(|off| (off * 1e3).round() / 1e3 + 0.0),
         within,
-        basis: match row.basis {
+        basis: match row.claim {
             Claim::Predicted { .. } => "predicted",
             Claim::Derived => "derived",
             Claim::Fitted => "fitted",
@@ -349,7 +345,7 @@ fn reasons(rows: &[PrintedRow]) -> Vec<String> {
 fn figure(value: f64) -> String {
     let decimals =
         if value.fract() == 0.0 || value >= 1000.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
-    format!("{value:.*}", decimals.max(0) as usize)
+    format!("{value:.*}", decimals as usize)
 }
 
 #[cfg(test)]
@@ -361,13 +357,17 @@ pub(super) fn assert_ids_are_different<Q>(rows: &[Row<Q>]) {
 mod tests {
     use super::*;
 
+    fn system() -> PublishedSystem {
+        PublishedSystem { names: ("p", "t"), components: Vec::new(), not_reproduced: &[], assumed: Vec::new() }
+    }
+
     #[test]
     fn a_row_that_is_known_to_be_outside_says_why_and_has_to_stay_outside() {
         let rows = || {
             let one = |id: &str, ours: f64| Row::new(id, "what", "x", None, Accept::Between(1.0, 2.0), ours);
             vec![one("a", 1.5), one("b", 3.0).outside("far away"), one("c", 4.0).outside("far away")]
         };
-        let comparison = |rows| Comparison::measure(("p", "t"), &[], &[], rows, |ours| Ok(Value::from(*ours))).unwrap();
+        let comparison = |rows| Comparison::measure(system(), rows, |ours| Ok(Value::from(*ours))).unwrap();
         assert!(comparison(rows()).wrong().is_empty());
         assert!(text(&comparison(rows())).contains("\noutside, and why:\n  b, c: far away\n"));
         let mut changed = rows();
@@ -382,11 +382,10 @@ mod tests {
         let rows = Rows { row: Vec::new(), check: false };
         let arguments = Published { svg: Some(file.path().join("figures")), rows };
         let cli = <Cli as clap::Parser>::parse_from(["fpgactl", "bench", "circus"]);
-        let system =
-            PublishedSystem { names: ("p", "t"), components: Vec::new(), not_reproduced: &[], assumed: Vec::new() };
         let row = Row::new("a", "what", "x", None, Accept::Anything, ());
         let measure = |(): &mut (), (): &()| panic!("it is measured");
-        let failure = system.run(&cli, &arguments, (vec![row], &mut ()), measure, |(), _| Ok(Vec::new())).unwrap_err();
+        let failure =
+            system().run(&cli, &arguments, (vec![row], &mut ()), measure, |(), _| Ok(Vec::new())).unwrap_err();
         assert_eq!(failure.exit(), Exit::NoFile);
     }
 

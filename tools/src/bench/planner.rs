@@ -140,7 +140,11 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
     let mut fabrics: Vec<&str> = rows.iter().map(|row| row.cards.as_str()).collect();
     fabrics.dedup();
     let mut header = vec!["OPERATION".to_owned(), "SIZE".to_owned()];
-    header.extend(fabrics.iter().map(|cards| cards.rsplit(':').next().unwrap_or(cards).to_owned()));
+    let shape = |cards: &&str| {
+        let shape = cards.strip_prefix("mock:").and_then(|fabric| fabric.split_once(':'));
+        shape.map_or(*cards, |(_, shape)| shape).to_owned()
+    };
+    header.extend(fabrics.iter().map(shape));
     let mut table = vec![header];
     for (collective, bytes) in ROWS {
         let mut line = vec![collective.name().to_owned(), size::show(bytes)];
@@ -154,4 +158,21 @@ fn table(rows: &[Row]) -> Vec<Vec<String>> {
         table.push(line);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_headed_with_the_whole_shape() {
+        for (cards, head) in [
+            ("mock:optweb:8+lanes=2", "8+lanes=2"),
+            ("mock:mpi-fpga:fat:32:16", "fat:32:16"),
+            ("vfio:0000:3b:00.0", "vfio:0000:3b:00.0"),
+        ] {
+            let row = Row { op: "bcast", bytes: 1, cards: cards.to_owned(), ranks: 2, planned: None, refused: None };
+            assert_eq!(table(&[row])[0], ["OPERATION", "SIZE", head]);
+        }
+    }
 }

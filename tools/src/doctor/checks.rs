@@ -330,7 +330,7 @@ impl<'a> Examination<'a> {
         let Some(limit) = self.host.memlock else {
             return Finding::Unknown("not checked: the kernel reports no limit".into());
         };
-        if self.host.credentials.as_ref().is_some_and(|who| who.locks_without_limit()) {
+        if limit.is_exempt {
             return Finding::Good("no limit for this user".into());
         }
         let Some(soft) = limit.soft else { return Finding::Good("unlimited".into()) };

@@ -349,9 +349,16 @@ impl Place {
     }
 }
 
+fn seed() -> u64 {
+    match std::env::var("PROPTEST_RNG_SEED") {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("PROPTEST_RNG_SEED={seed} is not a number")),
+        Err(_) => SEED,
+    }
+}
+
 #[test]
 fn every_command_line_ends_as_documented() {
-    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
+    let seed = seed();
     let commands = commands(&[]);
     // That help was understood.
     let coll = commands.iter().find(|one| one.words == ["coll"]).unwrap();

@@ -7,8 +7,6 @@ use crate::reader::Reader;
 pub(super) const BITSTREAM: u32 = 0;
 /// Kind of the section with the device tree of a partition.
 pub(super) const PARTITION_METADATA: u32 = 20;
-/// Most sections.
-const SECTIONS_MAX: u32 = 0x1_0000;
 /// Bytes of an entry of the table.
 const ENTRY_BYTES: u64 = 40;
 /// Offsets in an entry.
@@ -78,9 +76,6 @@ pub struct Section<'a> {
 
 /// Reads the table of sections at `table`. No two overlap, and none overlaps the table.
 pub(super) fn sections(file: Reader<'_>, count: u32, table: u64) -> Result<Vec<Section<'_>>> {
-    if count > SECTIONS_MAX {
-        return Err(file.error(table, format!("{count} sections, more than {SECTIONS_MAX}")));
-    }
     let end = table + u64::from(count) * ENTRY_BYTES;
     let mut sections = Vec::new();
     for entry in file.entries(table, count.into(), ENTRY_BYTES, "the table of sections")? {

@@ -38,7 +38,7 @@ const IPS: [&str; 8] = [
     "IP_MEM_HBM_ECC",
     "IP_PS_KERNEL",
 ];
-/// Place of a memory that is a stream: it has no size and no address.
+/// Kinds of memory that are streams: these have no size and no address.
 const STREAMS: [u8; 2] = [3, 9];
 
 /// Returns the name of a kind of memory.

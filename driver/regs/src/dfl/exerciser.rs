@@ -57,7 +57,7 @@ pub const LENGTH_HIGH: u64 = 3 << LENGTH_HIGH_SHIFT;
 /// Place of the upper two bits of the length.
 pub const LENGTH_HIGH_SHIFT: u32 = 30;
 /// Bits of CONFIG: order of reads and writes in mode 3.
-pub const INTERLEAVE: u64 = 7 << 20;
+const INTERLEAVE: u64 = 7 << 20;
 /// Bit of CONFIG: an interrupt at the end.
 pub const INTERRUPT: u64 = 1 << 29;
 /// Largest power of two of the lines of a request.

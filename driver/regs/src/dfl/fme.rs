@@ -53,7 +53,7 @@ pub mod thermal {
     pub const ID: u16 = 1;
 
     registers! {
-        THRESHOLD = 0x08, Kept(0x7f7f), Some(0x5d << 24), "Thresholds 1 (6:0) and 2 (14:8) with their enable bits 7 and 15; trip point in 30:24 (degrees C).";
+        THRESHOLD = 0x08, Kept(0xffff), Some(0x5d << 24), "Thresholds 1 (6:0) and 2 (14:8) with their enable bits 7 and 15; trip point in 30:24 (degrees C).";
         READING = 0x10, Ignored, Some(0), "Degrees C in 6:0, valid in 24.";
     }
 }
@@ -78,7 +78,7 @@ pub mod errors {
         NEXT = 0x40, Ignored, Some(0), "The second error.";
         NONFATAL_MASK = 0x48, Kept(NONFATAL_INJECTED), Some(0), "Bits of NONFATAL that are not reported.";
         NONFATAL = 0x50, Ignored, Some(0), "Errors that the card survived; bit 6: injected.";
-        CATFAT_MASK = 0x58, Kept(CATFAT_INJECTED), Some(0), "Bits of CATFAT that are not reported.";
+        CATFAT_MASK = 0x58, Kept(FATAL_INJECTED | CATASTROPHIC_INJECTED), Some(0), "Bits of CATFAT that are not reported.";
         CATFAT = 0x60, Ignored, Some(0), "Catastrophic and fatal errors; bits 9 and 11: injected.";
         INJECT = 0x68, Kept(7), Some(0), "While set: a catastrophic (0), fatal (1), nonfatal (2) error.";
         CAP = 0x70, Ignored, Some(0xd), "Interrupt: supported in 0, vector in 12:1.";
@@ -90,8 +90,10 @@ pub mod errors {
     pub const NONFATAL_MEANINGS: [(u32, &str); 1] = [(6, "injected")];
     /// Number and meaning of bits of CATFAT.
     pub const CATFAT_MEANINGS: [(u32, &str); 2] = [(9, "fatal, injected"), (11, "catastrophic, injected")];
-    /// Bits of CATFAT: INJECT holds a fatal, a catastrophic error.
-    pub const CATFAT_INJECTED: u64 = 1 << 9 | 1 << 11;
+    /// Bit of CATFAT: INJECT holds a fatal error.
+    pub const FATAL_INJECTED: u64 = 1 << 9;
+    /// Bit of CATFAT: INJECT holds a catastrophic error.
+    pub const CATASTROPHIC_INJECTED: u64 = 1 << 11;
 }
 
 /// The controller of the board, behind a serial link.

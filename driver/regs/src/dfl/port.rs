@@ -25,8 +25,6 @@ registers! {
 pub const SOFT_RESET: u64 = 1 << 0;
 /// Bit of CONTROL: the soft reset is in force.
 pub const SOFT_RESET_ACK: u64 = 1 << 4;
-/// Bit of STATUS: the accelerator is cut off, for partial reconfiguration.
-pub const FROZEN: u64 = 1 << 0;
 
 /// Place of the power state in STATUS, 4 bits.
 pub const POWER_SHIFT: u32 = 8;
@@ -41,7 +39,7 @@ pub mod clock {
     pub const ID: u16 = 0x14;
 
     registers! {
-        COMMAND_0 = 0x08, Kept(0x0133_13ff_ffff_ffff), Some(0), "Access to the clock's own registers: data 31:0, address 41:32, write 44, sequence 49:48, resets 52, 56, 57.";
+        COMMAND_0 = 0x08, Kept(0x0313_13ff_ffff_ffff), Some(0), "Access to the clock's own registers: data 31:0, address 41:32, write 44, sequence 49:48, resets 56, 57, and 52, which is active low.";
         COMMAND_1 = 0x10, Kept(1 << 32), Some(0), "Clock that STATUS_1 measures: 0 half, 1 full rate (bit 32).";
         STATUS_0 = 0x18, Ignored, Some(1 << 60), "Data 31:0, sequence 49:48, locked 60, error 63.";
         STATUS_1 = 0x20, Ignored, None, "Frequency in 10 kHz in 16:0, of the clock in 32; reference in 10 kHz in 50:33; version in 63:60.";
@@ -59,8 +57,6 @@ pub mod errors {
     pub const BITS: u64 = 0x8000_0000 | 0x07fe_799e;
     /// Bit of ERROR: the accelerator did not answer an access.
     pub const MMIO_TIMEOUT: u64 = 1 << 7;
-    /// Bit of ERROR: the accelerator is isolated until the port is reset or the errors are cleared.
-    pub const BLOCKED: u64 = 1 << 31;
 
     registers! {
         SCRATCHPAD = 0x08, Kept(u64::MAX), Some(0), "Anything; a mask of errors on cards without OFS.";

@@ -13,7 +13,7 @@ pub const QUEUE_WORDS: u32 = 512;
 pub const CREDITS_IDLE: u32 = QUEUE_WORDS - 1;
 
 registers! {
-    CONTROL = 0x08, Control(RESET | REGION | 1 << 14, START | COMPLETE), Some(0), "Reset in 0, acknowledged in 4; region 9:7, ignored by the Stratix 10; start in 12, set until the end; complete in 13; kind in 14.";
+    CONTROL = 0x08, Control(KEPT, START | COMPLETE), Some(0), "Reset in 0, acknowledged in 4; region 9:7, ignored by the Stratix 10; start in 12, set until the end; complete in 13; kind in 14.";
     STATUS = 0x10, Ignored, Some(CREDITS_IDLE as u64), "Credits in 8:0; failed in 16; state of the controller in 22:20, of the host interface in 27:24.";
     DATA = 0x18, Pushed, Some(0), "The next 32 bits of the image.";
     ERROR = 0x20, Clear(ERROR_BITS), Some(0), "What failed. The Stratix 10 sets operation (0), protocol (3) and overflow (4).";
@@ -31,6 +31,8 @@ pub const REGION: u64 = 7 << 7;
 pub const START: u64 = 1 << 12;
 /// Bit of CONTROL: the image has been pushed.
 pub const COMPLETE: u64 = 1 << 13;
+/// Bits of CONTROL that keep what was written.
+pub const KEPT: u64 = RESET | REGION | 1 << 14;
 
 /// Bits of STATUS: words that the queue takes.
 pub const CREDITS: u64 = 0x1ff;
@@ -45,8 +47,6 @@ pub const HOST_SHIFT: u32 = 24;
 pub const ERROR_BITS: u64 = 0x7f;
 /// Bit of ERROR: the operation failed, or was started while an error was pending.
 pub const OPERATION: u64 = 1 << 0;
-/// Bit of ERROR: the controller broke off.
-pub const PROTOCOL: u64 = 1 << 3;
 /// Bit of ERROR: a word was pushed into a full queue.
 pub const OVERFLOW: u64 = 1 << 4;
 

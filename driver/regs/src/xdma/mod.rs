@@ -57,7 +57,7 @@ pub const FUNCTION: Function = Function {
 };
 
 /// What the upper 12 bits of each identifier are.
-pub const IDENTIFIER_CORE: u32 = 0x1fc;
+const IDENTIFIER_CORE: u32 = 0x1fc;
 /// The version field of identifiers since Vivado 2017.1.
 pub const VERSION: u32 = 6;
 
@@ -240,9 +240,6 @@ pub mod common {
         CREDIT_MODE_CLEAR = 0x28, WriteOneToClear, Some(0), "CREDIT_MODE.";
         reserved 0x2c..0x100;
     }
-
-    /// Bits of the channels that can exist.
-    pub const CHANNEL_MASK: u32 = 0x000f_000f;
 }
 
 flags! {

@@ -7,7 +7,7 @@ mod link;
 mod registers;
 mod space;
 
-pub use capability::{Acs, Aer, Express, Msi, Msix, Power, Sriov, Vendor, extended_name, name};
+pub use capability::{Aer, Express, Msix, Vendor, extended_name, name};
 pub use link::{Lanes, LinkSpeed};
 pub use registers::*;
 pub use space::{BrokenList, Capability, End, HEADER_BYTES, Header, Space, Walk};

@@ -39,10 +39,6 @@ pub const MSIX_TABLE: u16 = 4;
 /// Length of one entry of the MSI-X table, in bytes: address (64 bits), data (32 bits), vector control (32 bits, bit 0
 /// masks).
 pub const MSIX_ENTRY_BYTES: u64 = 16;
-/// Capability id of power management.
-pub const CAPABILITY_POWER: u8 = 0x01;
-/// Capability id of MSI.
-pub const CAPABILITY_MSI: u8 = 0x05;
 /// Capability id of vendor-specific bytes in the first list.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
 /// Capability id of PCI Express.
@@ -55,7 +51,3 @@ pub const EXTENDED: u16 = 0x100;
 pub const EXTENDED_AER: u16 = 0x0001;
 /// Extended capability id of a vendor-specific capability.
 pub const EXTENDED_VENDOR: u16 = 0x000b;
-/// Extended capability id of Access Control Services.
-pub const EXTENDED_ACS: u16 = 0x000d;
-/// Extended capability id of Single Root I/O Virtualization.
-pub const EXTENDED_SRIOV: u16 = 0x0010;

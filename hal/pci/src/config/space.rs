@@ -12,7 +12,7 @@ pub const HEADER_BYTES: usize = 64;
 /// Offset of the capability pointer in the header of a CardBus bridge.
 const CARDBUS_CAPABILITIES: u16 = 0x14;
 
-/// A copy of configuration space: all of it, or the 64 bytes that the kernel shows to ordinary users.
+/// A copy of configuration space: all of it, its first 256 bytes, or the 64 bytes that the kernel shows to ordinary users.
 ///
 /// The bytes may be anything. Every read is checked, and every walk ends.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,8 +37,6 @@ pub struct Header {
     pub revision: u8,
     /// Header type without the multi-function bit: 0 endpoint, 1 bridge, 2 CardBus bridge.
     pub header_type: u8,
-    /// Whether the device has several functions.
-    pub is_multi_function: bool,
 }
 
 /// An entry of a capability list.
@@ -111,6 +109,18 @@ impl Space {
         (bytes.len() >= HEADER_BYTES).then_some(Space { bytes })
     }
 
+    /// Reads the part that holds the header and the first list of capabilities: 256 bytes. `read` returns the word at an offset.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<E>(mut read: impl FnMut(u16) -> Result<[u8; 4], E>) -> Result<Self, E> {
+        let mut bytes = Vec::with_capacity(usize::from(EXTENDED));
+        for offset in (0..EXTENDED).step_by(4) {
+            bytes.extend(read(offset)?);
+        }
+        Ok(Space { bytes })
+    }
+
     /// Returns the length of the copy: 64 to 4096 bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -122,7 +132,8 @@ impl Space {
     }
 
     /// Returns whether the function did not answer: its vendor id and its status register are all-ones. The vendor id alone is so
-    /// of every virtual function (PCI Express Base 5.0, section 9.3.4.1.1).
+    /// of every virtual function (PCI Express Base 5.0, section 9.3.4.1.1), in sysfs too. VFIO emulates the vendor id, so an open
+    /// function is gone if one of the two is all-ones.
     pub fn is_gone(&self) -> bool {
         [VENDOR, STATUS].map(|offset| self.u16(offset)) == [Some(u16::MAX); 2]
     }
@@ -160,7 +171,6 @@ impl Space {
             class: class_revision >> 8,
             revision: class_revision as u8,
             header_type: header_type & 0x7f,
-            is_multi_function: header_type & 0x80 != 0,
         }
     }
 

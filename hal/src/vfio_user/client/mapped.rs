@@ -14,7 +14,6 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use super::remote::description;
 use crate::bus::Piece;
 use crate::memory::region::page_size;
 use crate::owner::Owner;
@@ -90,7 +89,7 @@ pub(crate) fn map(
     areas: &[Area],
     removal: &Arc<Removal>,
 ) -> Result<Vec<(Piece, Arc<Mapped>)>> {
-    let wrong = || Error::Nonsense { what: description(info.index) };
+    let wrong = || Error::Nonsense { what: RegionInfo::name(info.index) };
     let len = fstat(descriptor).map_or(0, |status| status.st_size as u64);
     let page = page_size() as u64;
     let owner = Owner::current();

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
     use crate::Direction;
     use crate::memory::backend::Mapping;
-    use crate::memory::domain::Member;
+    use crate::memory::member::Member;
     use crate::memory::region::Region;
     use crate::memory::table::InProcessIommu;
     use nix::sys::memfd::MFdFlags;

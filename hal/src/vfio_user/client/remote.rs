@@ -130,7 +130,7 @@ impl Remote {
             }
             reply => reply?,
         };
-        let wrong = || nonsense(description(index));
+        let wrong = || nonsense(RegionInfo::name(index));
         let info = RegionInfo::decode(&body).filter(|info| info.index == index).ok_or_else(wrong)?;
         let mut region = RemoteRegion { bytes: info.size, pieces: Vec::new() };
         let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && is_bar;
@@ -208,19 +208,6 @@ fn describe(region: u32) -> &'static str {
         4 => "describe BAR4 of",
         5 => "describe BAR5 of",
         _ => "describe the configuration space of",
-    }
-}
-
-/// Returns what the reply to [`describe`] is.
-pub(super) fn description(region: u32) -> &'static str {
-    match region {
-        0 => "description of BAR0",
-        1 => "description of BAR1",
-        2 => "description of BAR2",
-        3 => "description of BAR3",
-        4 => "description of BAR4",
-        5 => "description of BAR5",
-        _ => "description of the configuration space",
     }
 }
 

@@ -43,6 +43,19 @@ impl RegionInfo {
         let body = Body::default().u32(self.argsz).u32(self.flags).u32(self.index).u32(self.cap_offset);
         body.u64(self.size).u64(self.offset).0
     }
+
+    /// Returns what the one of `region` is, for errors.
+    pub(crate) fn name(region: u32) -> &'static str {
+        match region {
+            0 => "description of BAR0",
+            1 => "description of BAR1",
+            2 => "description of BAR2",
+            3 => "description of BAR3",
+            4 => "description of BAR4",
+            5 => "description of BAR5",
+            _ => "description of the configuration space",
+        }
+    }
 }
 
 /// The id of the capability "VFIO region info cap sparse mmap".

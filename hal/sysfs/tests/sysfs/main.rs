@@ -179,6 +179,52 @@ fn what_must_not_be_taken_away() {
     assert!(matches!(&uses("0000:5e:00.1")[..], [Use::Process(_)]));
 }
 
+/// A machine with many containers has long lists of mounts, and long lists of users.
+#[test]
+fn long_files_are_read_to_their_end() {
+    let tree = Tree::new(&["machine"]);
+    let sysfs = sysfs(&tree);
+    let uses = || sysfs.uses(&sysfs.function(address("0000:01:00.0")).unwrap());
+    let own = std::fs::read_to_string(tree.path("proc/self/mountinfo")).unwrap();
+    let containers: String = (0..4000).map(|n| format!("{n} 22 0:{n} / /run/{n} rw - overlay overlay rw\n")).collect();
+    assert!(containers.len() > 128 << 10);
+    let expected = uses().unwrap();
+    for process in ["1", "self"] {
+        std::fs::create_dir_all(tree.path("proc/1")).unwrap();
+        std::fs::write(tree.path("proc/1/mountinfo"), "").unwrap();
+        std::fs::write(tree.path("proc/self/mountinfo"), "").unwrap();
+        let list = tree.path("proc").join(process).join("mountinfo");
+        std::fs::write(&list, format!("{containers}{own}")).unwrap();
+        assert_eq!(uses().unwrap(), expected, "{process}");
+        // What is too long for the limit is an error, and not cut.
+        std::fs::File::create(&list).unwrap().set_len(1 << 30).unwrap();
+        let error = uses().unwrap_err();
+        assert!(matches!(&error, Error::Unreadable { path, .. } if *path == list), "{error:?}");
+    }
+    let users: String = (0..4000).map(|n| format!("user{n}:x:{n}:{n}:a user with a long name:/:/bin/sh\n")).collect();
+    std::fs::write(tree.path("etc/passwd"), users).unwrap();
+    assert_eq!(sysfs.user_name(3999).as_deref(), Some("user3999"));
+}
+
+/// A disk behind many hubs, and directories below a function without end.
+#[test]
+fn directories_below_a_function_are_examined_or_the_uses_are_unknown() {
+    let tree = Tree::new(&["machine"]);
+    let sysfs = sysfs(&tree);
+    let uses = || sysfs.uses(&sysfs.function(address("0000:01:00.0")).unwrap());
+    let before = uses().unwrap().len();
+    let function = tree.path("sys/bus/pci/devices/0000:01:00.0");
+    let deep = |hubs: usize| {
+        let disk = function.join("1/".repeat(hubs)).join("sdz");
+        std::fs::create_dir_all(disk.join("holders/dm-9")).unwrap();
+        std::os::unix::fs::symlink("/sys/class/block", disk.join("subsystem")).unwrap();
+    };
+    deep(14);
+    assert_eq!(uses().unwrap().len(), before + 1);
+    deep(100);
+    assert!(matches!(uses(), Err(Error::Unreadable { .. })));
+}
+
 #[test]
 fn limits_and_permissions() {
     let tree = Tree::new(&["machine", "memlock-low", "no-permission"]);
@@ -190,6 +236,15 @@ fn limits_and_permissions() {
     assert_eq!(sysfs.access(Path::new("/dev/vfio/vfio")).unwrap(), Access::Granted);
     assert!(matches!(sysfs.access(Path::new("/dev/vfio/42")).unwrap(), Access::Denied { mode: 0o600, .. }));
     assert_eq!(sysfs.access(Path::new("/dev/vfio/43")).unwrap(), Access::Missing);
+}
+
+/// The kernel refuses to write this file even to root, whose capabilities pass its mode.
+#[test]
+fn the_kernel_says_what_may_be_opened() {
+    let access = |path: &str| Sysfs::new("/").access(Path::new(path)).unwrap();
+    assert!(matches!(access("/proc/sys/kernel/random/boot_id"), Access::Denied { mode: 0o444, group: 0, .. }));
+    assert_eq!(access("/dev/null"), Access::Granted);
+    assert_eq!(access("/dev/null/none"), Access::Missing);
 }
 
 proptest! {

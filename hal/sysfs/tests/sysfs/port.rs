@@ -80,6 +80,7 @@ fn what_is_wrong_with_a_port_is_refused_before_anything_is_written() {
         ("$port/config @ 148 01 00 42 00", "the list at 0x148"),
         ("$port/config @ 148 ff ff ff ff", "the list at 0x148"),
         ("$port/config @ 100 03 00 81 ff\n$port/config @ ff8 01 00 02 00", "AER of 0000:3a:00.0 at 0xff8 ends after"),
+        ("$port/config @ 100 03 00 c1 fe\n$port/config @ fec 01 00 02 00", "AER of 0000:3a:00.0 at 0xfec ends after"),
         ("$port/config @ 0 ff ff ff ff ff ff ff ff", "does not answer"),
         ("$port/config @ e 00", "no bridge: its header has type 0"),
         ("$port/config x 64\n$port/config @ 0 86 80 30 20 07 04 10 00 07 00 04 06 10 00 01 00", "shows 64 bytes"),

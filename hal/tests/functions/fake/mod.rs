@@ -9,6 +9,8 @@ use fpga_hal::{BarIndex, Domain, Endpoint, Function, Iova, Result, SharedMemory,
 
 pub const REGISTERS: u64 = 4096;
 pub const MSIX: u16 = 0x50;
+/// Any write of this register of configuration space resets the function.
+pub const RESETS: u16 = 0x60;
 pub const TABLE: u64 = 0x800;
 pub const VECTORS: u16 = 4;
 
@@ -161,11 +163,12 @@ impl Endpoint for Fake {
         let mut value = [0; 4];
         value[..data.len()].copy_from_slice(data);
         self.record(Event::ConfigWrite(offset, u32::from_le_bytes(value)));
-        // Only the command register and MSI-X control can be written, the size in the latter not.
+        // Only the command register and MSI-X control keep what is written, the size in the latter not.
         let mut config = self.config.lock().unwrap();
         match offset {
             4 => config[4..4 + data.len().min(2)].copy_from_slice(&data[..data.len().min(2)]),
             at if at == MSIX + 2 => config[usize::from(at) + 1] = data[1] & 0xc0,
+            RESETS => config[4..6].fill(0),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cmdseq::{Instruction, Operand};
 use fpga_driver::dfl::Error;
-use fpga_driver::{Card, Error as CardError};
+use fpga_driver::{Card, Error as CardError, State};
 use fpga_hal::{InterruptKind, in_process};
 use fpga_tests::altered::altered;
 
@@ -59,11 +59,12 @@ fn a_reset_in_the_middle_is_an_error_and_not_a_hang() {
     // A receive that nobody answers.
     let token = card.queue_mut().submit(Instruction::recv(1, Operand::card(0), 64)).unwrap();
     control.reset_accelerator().unwrap();
-    let waited = card.wait(&token, Duration::from_secs(1));
-    assert!(
-        matches!(waited, Err(CardError::Failed { .. } | CardError::Halted { .. } | CardError::Timeout { .. })),
-        "{waited:?}"
-    );
+    let waited = card.wait(&token, Duration::from_secs(60)).unwrap_err();
+    assert!(matches!(waited, CardError::NotRunning { state: State::Poisoned, .. }), "{waited:?}");
+    assert!(waited.to_string().contains("another program has reset or reconfigured the card"), "{waited}");
+    assert!(matches!(card.abort(), Err(CardError::NotRunning { .. })), "its communicators are gone");
+    card.reset().unwrap();
+    card.run([Instruction::nop()], Duration::from_secs(120)).unwrap();
     drop((token, card));
     // A new user of the accelerator, and the fabric's other card, are as if nothing had been.
     let mut card = Card::open(cards.accelerator()).unwrap();

@@ -56,8 +56,8 @@ fn an_image_of_a_mebibyte_arrives_with_its_progress() {
     check_usable(&cards, &mut control);
 }
 
-/// Base address, command, Device Control, MSI-X message control.
-const CONFIG: [u16; 5] = [0x10, 0x14, 0x04, 0x48, 0x80];
+/// Base address, command, Device Control.
+const CONFIG: [u16; 4] = [0x10, 0x14, 0x04, 0x48];
 
 #[test]
 fn configuration_space_that_the_card_loses_is_restored() {
@@ -68,7 +68,6 @@ fn configuration_space_that_the_card_loses_is_restored() {
     function.config_write_u32(0x14, 0x38).unwrap();
     function.config_write_u16(0x48, 0x2930).unwrap();
     function.set_bus_master(true).unwrap();
-    let _vectors = function.enable_interrupts(1).unwrap();
     let config = || CONFIG.map(|offset| function.config_read_u32(offset).unwrap());
     let before = config();
     cards.first.lose_configuration(true);
@@ -216,11 +215,11 @@ fn the_engine_is_the_shells_to_the_register() {
     bar.write_u64(error, 0x7f).unwrap();
     assert_eq!((read(error), read(control) & 1 << 12), (0, 1 << 12));
     bar.write_u64(control, 1).unwrap();
-    while read(control) & 1 << 4 == 0 {}
+    assert!((0..10_000).any(|_| read(control) & 1 << 4 != 0), "the reset is acknowledged");
     assert_eq!(read(control), 0x11, "neither START nor COMPLETE");
     assert_eq!(read(status) & 0x1ff, 0x1ff);
     bar.write_u64(control, 0).unwrap();
-    while read(control) & 1 << 4 != 0 {}
+    assert!((0..10_000).any(|_| read(control) & 1 << 4 == 0), "the reset has ended");
     // START with an error pending is refused, and says so.
     cards.first.fail_reconfiguration(1 << 3, 1);
     bar.write_u64(control, 1 << 12).unwrap();

@@ -47,7 +47,7 @@ const REGISTERS: [(u64, u64, Kind); 83] = [
     (0x0_0070, 0, Ro),
     // Temperature.
     (0x0_1000, 0x3000_0000_2000_0001, Ro),
-    (0x0_1008, 0x5d00_0000, Rw(0x7f7f)),
+    (0x0_1008, 0x5d00_0000, Rw(0xffff)),
     (0x0_1010, 0, Ro),
     // Performance, which counts nothing here.
     (0x0_3000, 0x3000_0000_1000_0007, Ro),
@@ -108,7 +108,7 @@ const REGISTERS: [(u64, u64, Kind); 83] = [
     (0x9_1048, 0, Ro),
     // The accelerator's clock.
     (0x9_2000, 0x3000_0000_1000_0014, Ro),
-    (0x9_2008, 0, Rw(0x0133_13ff_ffff_ffff)),
+    (0x9_2008, 0, Rw(0x0313_13ff_ffff_ffff)),
     (0x9_2010, 0, Rw(1 << 32)),
     (0x9_2018, 1 << 60, Ro),
     (0x9_2020, 0, Said),

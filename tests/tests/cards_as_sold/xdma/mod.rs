@@ -17,6 +17,7 @@ use fpga_hal::{Domain, Endpoint, Function, in_process};
 use fpga_mock::LateDma;
 use fpga_mock::xdma::{Shape, XdmaCards};
 use fpga_tests::run::domain;
+use fpga_tests::sweep::is_full;
 use proptest::prelude::*;
 
 /// For waits that are to time out.
@@ -26,10 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
 /// Card memory for random transfers.
 const MEMORY: u64 = 64 << 20;
-
-fn is_full() -> bool {
-    std::env::var_os("FPGA_TESTS_FULL").is_some()
-}
 
 fn shape(h2c: u32, c2h: u32) -> Shape {
     Shape { h2c, c2h, memory_bytes: MEMORY }

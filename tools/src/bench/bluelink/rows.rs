@@ -3,7 +3,7 @@
 
 use super::super::comparison::{Accept, Row};
 use super::ethernet::Stack;
-use super::measure::{Lab, Width, acceptance_cycles, added_cycles, idle_ns};
+use super::measure::{Lab, PULLS, Width, acceptance_cycles, added_cycles, idle_ns};
 use crate::exit::Result;
 
 /// The measured quantity of a row. Payloads are in bytes.
@@ -25,9 +25,6 @@ pub(super) enum Quantity {
 pub(super) const PAYLOADS: [u64; 6] = [32, 64, 128, 256, 512, 1024];
 /// Payload of the latency rows, in bytes: a flit.
 const FLIT: u64 = 8;
-/// Times that the cable is pulled.
-const PULLS: u64 = 20;
-
 impl Quantity {
     pub(super) fn measure(self, lab: &mut Lab) -> Result<f64> {
         match self {
@@ -38,9 +35,9 @@ impl Quantity {
             Quantity::Acceptance => acceptance_cycles(),
             Quantity::Idle(payload) => idle_ns(payload),
             Quantity::Loaded(payload) => lab.loaded_ns(payload),
-            Quantity::Meanwhile => Ok(lab.pull(PULLS)?.meanwhile as f64),
-            Quantity::Afterwards => Ok(lab.pull(PULLS)?.afterwards as f64),
-            Quantity::Wrong => Ok(lab.pull(PULLS)?.wrong as f64),
+            Quantity::Meanwhile => Ok(lab.pull()?.meanwhile as f64),
+            Quantity::Afterwards => Ok(lab.pull()?.afterwards as f64),
+            Quantity::Wrong => Ok(lab.pull()?.wrong as f64),
         }
     }
 }
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_the_latency_is_fitted() {
-        let is_fitted = |row: &Row<Quantity>| row.basis == Claim::Fitted;
+        let is_fitted = |row: &Row<Quantity>| row.claim == Claim::Fitted;
         let fitted: Vec<String> = all().into_iter().filter(is_fitted).map(|row| row.id).collect();
         assert_eq!(fitted, ["latency/fifo"]);
     }

@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn fitted_rows_are_the_agreed_ones() {
         let values = |is_one: fn(&Claim) -> bool| -> BTreeSet<String> {
-            let rows = all().into_iter().filter(|row| is_one(&row.basis));
+            let rows = all().into_iter().filter(|row| is_one(&row.claim));
             rows.map(|row| format!("{} {}", row.published.unwrap(), row.unit)).collect()
         };
-        let fitted = values(|basis| *basis == Claim::Fitted);
+        let fitted = values(|claim| *claim == Claim::Fitted);
         let agreed = ["98.287 Gb/s", "96.813 Gb/s", "0.5 us", "1.87 us", "1067 ns"];
         assert_eq!(fitted, agreed.map(String::from).into());
-        assert!(fitted.is_disjoint(&values(|basis| matches!(basis, Claim::Predicted { .. }))));
+        assert!(fitted.is_disjoint(&values(|claim| matches!(claim, Claim::Predicted { .. }))));
     }
 }

@@ -340,6 +340,6 @@ mod tests {
     #[test]
     fn ids_are_different_and_no_row_is_fitted() {
         assert_ids_are_different(&all());
-        assert!(all().iter().all(|row| row.basis != Claim::Fitted));
+        assert!(all().iter().all(|row| row.claim != Claim::Fitted));
     }
 }

@@ -1,5 +1,7 @@
 //! Times of the 3-D FFT of tables 6.4 and 3.5 of the dissertation.
 
+use std::collections::BTreeMap;
+
 use cmdseq::routing::{FftMapping, Torus3};
 use fpga_select::novog::{Complex32, Fft3d, FftCores, FftError, Profile, Sampling};
 
@@ -9,7 +11,7 @@ use crate::exit::{Exit, Failure, Result};
 pub(super) const SIDES: [u32; 4] = [16, 32, 64, 128];
 
 /// A column of the tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Setting {
     /// Table 6.4: 100 MHz and links of 500 ns, which section 3.4.6 states of it.
     Conservative,
@@ -20,7 +22,7 @@ pub(super) enum Setting {
 }
 
 /// Returns the microseconds of an FFT of `side` points a side. Its data is all zeros: no time depends on it.
-pub(super) fn us(side: u32, setting: Setting) -> Result<f64> {
+fn simulate(side: u32, setting: Setting) -> Result<f64> {
     let (profile, cores, cards) = setting.system(side);
     let failed = |error: &dyn std::error::Error| Failure::chain(Exit::Failed, error);
     let torus = Torus3::new([cards; 3]).map_err(|error| failed(&error))?;
@@ -32,9 +34,23 @@ pub(super) fn us(side: u32, setting: Setting) -> Result<f64> {
     run().map(|time_ps| time_ps as f64 / 1e6).map_err(|error| failed(&error))
 }
 
-/// Returns by how many percent the jitter lengthens an FFT.
-pub(super) fn jitter_percent(side: u32) -> Result<f64> {
-    Ok(100.0 * (us(side, Setting::Variable)? / us(side, Setting::Fixed)? - 1.0))
+/// Microseconds of the FFTs that were simulated.
+#[derive(Debug, Default)]
+pub(super) struct Ffts(BTreeMap<(u32, Setting), f64>);
+
+impl Ffts {
+    /// Returns the microseconds of an FFT of `side` points a side.
+    pub(super) fn us(&mut self, side: u32, setting: Setting) -> Result<f64> {
+        match self.0.get(&(side, setting)) {
+            Some(known) => Ok(*known),
+            None => Ok(*self.0.entry((side, setting)).or_insert(simulate(side, setting)?)),
+        }
+    }
+
+    /// Returns by how many percent the jitter lengthens an FFT.
+    pub(super) fn jitter_percent(&mut self, side: u32) -> Result<f64> {
+        Ok(100.0 * (self.us(side, Setting::Variable)? / self.us(side, Setting::Fixed)? - 1.0))
+    }
 }
 
 impl Setting {

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::super::chart::{self, Bars};
 use super::area::TABLES;
-use super::fft::{self, SIDES, Setting};
+use super::fft::{SIDES, Setting};
+use super::measure::Lab;
 use super::rows::{Quantity, all};
 use crate::exit::{Failure, Result};
 
@@ -12,8 +13,8 @@ use crate::exit::{Failure, Result};
 const COLUMN: i32 = 210;
 
 /// Draws into `directory`, and returns the paths.
-pub(super) fn draw(directory: &Path) -> Result<Vec<String>> {
-    let mut paths = chart::draw(&mut (), directory, &[("ffts.svg", ffts)])?;
+pub(super) fn draw(lab: &mut Lab, directory: &Path) -> Result<Vec<String>> {
+    let mut paths = chart::draw(lab, directory, &[("ffts.svg", ffts)])?;
     for table in &TABLES {
         let path = directory.join(table.file);
         let rows: Vec<Vec<String>> =
@@ -24,7 +25,7 @@ pub(super) fn draw(directory: &Path) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-fn ffts((): &mut (), path: &Path) -> Result<()> {
+fn ffts(lab: &mut Lab, path: &Path) -> Result<()> {
     let setting = Setting::Conservative;
     let published = |side| {
         let row = all()
@@ -40,7 +41,7 @@ fn ffts((): &mut (), path: &Path) -> Result<()> {
         categories: SIDES.iter().map(u32::to_string).collect(),
         parts: vec![
             ("published", SIDES.into_iter().map(published).collect::<Result<_>>()?),
-            ("mock", SIDES.into_iter().map(|side| fft::us(side, setting)).collect::<Result<_>>()?),
+            ("mock", SIDES.into_iter().map(|side| lab.ffts.us(side, setting)).collect::<Result<_>>()?),
         ],
         is_stacked: false,
     };

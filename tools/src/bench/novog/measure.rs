@@ -3,7 +3,7 @@
 use cmdseq::routing::{CollectiveKind, RoutedCollective, Torus3, Torus3Error, TreeAlgorithm, compile};
 use fpga_select::novog::{LinkTimes, Network, Payload, Profile, Sampling};
 
-use super::fft;
+use super::fft::Ffts;
 use super::rows::Quantity;
 use super::wormhole::Improvements;
 use crate::exit::{Exit, Failure, Result};
@@ -23,11 +23,18 @@ enum Pattern {
     Neighbours,
 }
 
-pub(super) fn measure(quantity: Quantity, improvements: &mut Improvements) -> Result<f64> {
+/// Measurements on mock networks; each is made once.
+#[derive(Debug, Default)]
+pub(super) struct Lab {
+    improvements: Improvements,
+    pub(super) ffts: Ffts,
+}
+
+pub(super) fn measure(quantity: Quantity, lab: &mut Lab) -> Result<f64> {
     match quantity {
-        Quantity::Best(size, metric) => improvements.of(size, metric),
-        Quantity::Fft(side, setting) => fft::us(side, setting),
-        Quantity::Jitter(side) => fft::jitter_percent(side),
+        Quantity::Best(size, metric) => lab.improvements.of(size, metric),
+        Quantity::Fft(side, setting) => lab.ffts.us(side, setting),
+        Quantity::Jitter(side) => lab.ffts.jitter_percent(side),
         Quantity::Model(system, side, nodes) => Ok(system.fft_us(side, nodes)),
         Quantity::BestNodes(system, side) => Ok(f64::from(system.best_nodes(side))),
         Quantity::Dynamics(simulation) => Ok(simulation.us_per_day()),

@@ -9,16 +9,14 @@ mod measure;
 mod rows;
 mod wormhole;
 
-use std::path::Path;
-
 use fpga_select::novog::Profile;
 use fpga_select::novog::wormhole::WormholeProfile;
 
 use super::comparison::{PublishedSystem, Value};
 use crate::cli::{Cli, Published};
 use crate::exit::Result;
+use measure::Lab;
 use rows::{NOT_REPRODUCED, Quantity};
-use wormhole::Improvements;
 
 pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
     let system = PublishedSystem {
@@ -27,9 +25,6 @@ pub(super) fn run(cli: &Cli, arguments: &Published) -> Result<()> {
         not_reproduced: &NOT_REPRODUCED,
         assumed: Vec::new(),
     };
-    let measure = |improvements: &mut Improvements, quantity: &Quantity| {
-        measure::measure(*quantity, improvements).map(Value::from)
-    };
-    let draw = |_: &mut Improvements, directory: &Path| figures::draw(directory);
-    system.run(cli, arguments, (rows::all(), &mut Improvements::default()), measure, draw)
+    let measure = |lab: &mut Lab, quantity: &Quantity| measure::measure(*quantity, lab).map(Value::from);
+    system.run(cli, arguments, (rows::all(), &mut Lab::default()), measure, figures::draw)
 }

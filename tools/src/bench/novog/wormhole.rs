@@ -20,7 +20,7 @@ pub(super) enum Size {
 
 /// Packets of a node in a batch, at least: the dissertation states them for other batches only (section 5.2.2).
 const PACKETS: usize = 64;
-/// Flits of packets of 0.25, 1 and 4 kb, which the figures name with 0.5 and 2 kb.
+/// Flits of packets of 0.25, 1 and 4 kb. The figures have 0.25, 0.5, 1, 2 and 4 kb.
 const FLITS: [u16; 3] = [2, 8, 32];
 
 impl Size {

@@ -29,23 +29,13 @@ pub(super) fn run(cli: &Cli, arguments: &Optweb) -> Result<()> {
     };
     let mut lab = Lab::new(Interrupt::listen()?);
     let draw = |lab: &mut Lab, directory: &Path| figures::draw(lab, directory, &arguments.figure);
-    system.run(cli, &arguments.published, (rows::all(), &mut lab), measure_row, draw)
+    system.run(cli, &arguments.published, (rows::all(), &mut lab), measure, draw)
 }
 
-fn measure_row(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
-    if let Quantity::Curve { collective, curve } = *quantity {
-        return farthest_from(lab, collective, curve);
-    }
-    if let Quantity::StartUpBySize(collective) = *quantity {
-        return worst_start_up(lab, collective);
-    }
-    measure_quantity(lab, quantity).map(Value::from)
-}
-
-fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
+fn measure(lab: &mut Lab, quantity: &Quantity) -> Result<Value> {
     let small = |one| Case::new(one, SMALL);
     let large = |one| Case::new(one, LARGE);
-    Ok(match *quantity {
+    let ours = match *quantity {
         Quantity::Barrier(part) => {
             let barrier = lab.measure(Case::new(Collective::Barrier, 0))?;
             match part {
@@ -81,7 +71,7 @@ fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
         Quantity::SpreadOverCards => {
             let mut all = Vec::new();
             for cards in 2..=CARDS {
-                all.push(measure_quantity(lab, &Quantity::StartUpOfCards(cards))?);
+                all.push(lab.measure(small(Collective::Allgather).with_cards(cards))?.start_up_us());
             }
             1e3 * (all.iter().copied().fold(f64::MIN, f64::max) - all.iter().copied().fold(f64::MAX, f64::min))
         }
@@ -111,8 +101,10 @@ fn measure_quantity(lab: &mut Lab, quantity: &Quantity) -> Result<f64> {
         Quantity::Application(application, other) => application.speed_up(other),
         Quantity::Alltoall(other) => alltoall_ratio(other),
         Quantity::Cost => listed_cost(),
-        Quantity::Curve { .. } | Quantity::StartUpBySize(_) => f64::NAN,
-    })
+        Quantity::Curve { collective, curve } => return farthest_from(lab, collective, curve),
+        Quantity::StartUpBySize(collective) => return worst_start_up(lab, collective),
+    };
+    Ok(ours.into())
 }
 
 /// Largest number of cards with one memory interface for each.

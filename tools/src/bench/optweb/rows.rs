@@ -344,7 +344,7 @@ mod tests {
     fn fitted_rows_are_the_agreed_ones() {
         let fitted: BTreeSet<String> = all()
             .into_iter()
-            .filter(|row| row.basis == Claim::Fitted)
+            .filter(|row| row.claim == Claim::Fitted)
             .map(|row| format!("{} {}", row.published.unwrap(), row.unit))
             .collect();
         let agreed = ["0.04 us", "0.36 us", "0.32 us", "0.39 us", "1.87 us", "45 Gb/s"];
@@ -354,7 +354,7 @@ mod tests {
     /// No published value is both fitted and claimed: 0.40 is 0.04 + 0.36, 0.71 is 0.32 + 0.39, and so on.
     #[test]
     fn predicted_rows_have_published_values_that_no_fit_gives() {
-        let predicted = |row: &Row| matches!(row.basis, Claim::Predicted { .. });
+        let predicted = |row: &Row| matches!(row.claim, Claim::Predicted { .. });
         let published: BTreeSet<String> =
             all().iter().filter(|row| predicted(row)).map(|row| row.published.unwrap().to_string()).collect();
         let agreed = ["0.8", "0.09", "0.9", "0", "0.3", "0.02", "16", "256", "968"];

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use crate::removal::Ending;
+use crate::ending::Ending;
 use crate::vfio_user::wire::reader::Ended;
 
 impl Ending {

@@ -1,7 +1,7 @@
 //! Tests of a connection, against a peer that sends bytes.
 
 use super::*;
-use crate::memory::domain::Member;
+use crate::memory::member::Member;
 use crate::vfio_user::client::waits::Slowness;
 use crate::vfio_user::wire::header::HEADER_BYTES;
 use std::io::{Read, Write};

@@ -1,11 +1,10 @@
 //! Commands of a client.
 
 use nix::errno::Errno;
-use std::sync::Arc;
 
+use super::reply::Reply;
 use super::reset::through_reset;
 use super::{End, Session};
-use crate::SharedMemory;
 use crate::endpoint::msix::Msix;
 use crate::endpoint::{ResetKind, has_intx};
 use crate::vfio_user::server::interrupts;
@@ -17,19 +16,6 @@ use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
 use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, encode_areas};
 use crate::vfio_user::wire::socket::{Descriptors, Lost};
 use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
-
-/// The reply to a command.
-#[derive(Default)]
-pub(super) struct Reply {
-    pub(super) body: Vec<u8>,
-    pub(super) memory: Option<Arc<SharedMemory>>,
-}
-
-impl From<Vec<u8>> for Reply {
-    fn from(body: Vec<u8>) -> Self {
-        Reply { body, memory: None }
-    }
-}
 
 impl Session {
     pub(super) fn answer(&mut self, command: Option<Command>, descriptors: Descriptors) -> Result<Reply, Errno> {

@@ -1,6 +1,7 @@
 //! Serves one client, from its first message to its last.
 
 mod commands;
+mod reply;
 mod reset;
 mod unread;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use self::commands::Reply;
+use self::reply::Reply;
 use self::reset::through_reset;
 use self::unread::{Unread, wanted};
 use super::budget::{Item, Share};
