@@ -144,7 +144,7 @@ pub fn run(cluster: &mut Cluster, plan: &Plan, data: &impl Data, spoil: bool) ->
         let node = request.group[rank as usize];
         let card = cluster.cards().iter().position(|card| card.node() == node).map(|place| cluster.card_mut(place));
         let card = card.ok_or("no such card")?;
-        let kept = if plan.replaces_input() { &[][..] } else { &plan.set.programs[rank as usize].input };
+        let kept = if plan.replaces_input { &[][..] } else { &plan.set.programs[rank as usize].input };
         for piece in kept {
             for (offset, bytes) in chunks(piece.bytes) {
                 again.resize(bytes, 0);

@@ -121,7 +121,7 @@ pub(crate) fn check_barrier(plan: &Plan, report: &Report) -> Result<()> {
 
 /// Refuses repetitions of a plan whose output replaces its input.
 pub(crate) fn check_repeat(plan: &Plan, repeat: u32) -> Result<()> {
-    if repeat > 1 && plan.replaces_input() {
+    if repeat > 1 && plan.replaces_input {
         return Err(Failure::refused("--repeat: the output replaces the input, because a card has no room for both"));
     }
     Ok(())

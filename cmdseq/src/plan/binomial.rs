@@ -31,7 +31,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         Collective::Scatter | Collective::Gather | Collective::Scatterv | Collective::Gatherv => {
             blocks(request, tree, &mut draft, capabilities)?;
         }
-        Collective::Reduce | Collective::Allreduce => {
+        _ => {
             let bytes = request.bytes;
             let [input, result] = draft.place(request, capabilities, [bytes; 2])?;
             let mut is_folded = vec![false; ranks as usize];
@@ -53,11 +53,6 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
                 distribute(tree, &mut draft, |_| result, bytes);
             }
             draft.lies(request, |rank| (whole(input, bytes), whole(result, request.output_bytes(rank))));
-        }
-        other => {
-            return Err(Refusal::general(format!(
-                "binomial is for barrier, broadcast, scatter, gather, scatterv, gatherv, reduce and allreduce, not for {other}"
-            )));
         }
     }
     Ok(draft)

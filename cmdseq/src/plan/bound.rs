@@ -128,45 +128,6 @@ impl Request {
         self.group.iter().chain(outside).map(links).collect()
     }
 
-    /// Bytes that must leave a rank at least once.
-    fn leaving(&self, rank: u32) -> u64 {
-        use Collective::{Allgather, Allreduce, Alltoall, Broadcast, Exscan, Gather, Recv, Reduce};
-        use Collective::{
-            Allgatherv, Alltoallv, Barrier, Gatherv, ReduceScatter, Scan, Scatter, Scatterv, Send, Sendrecv,
-        };
-        let (is_root, bytes) = (rank == self.root, self.bytes);
-        let others = bytes.saturating_mul(u64::from(self.ranks()) - 1);
-        match self.collective {
-            Barrier => 0,
-            Send | Recv | Broadcast if is_root => bytes,
-            Scatter if is_root => others,
-            Gather | Reduce if is_root => 0,
-            Send | Recv | Broadcast | Scatter => 0,
-            Alltoall | ReduceScatter => others,
-            Scan | Exscan if rank == self.ranks() - 1 => 0,
-            Sendrecv | Gather | Allgather | Reduce | Allreduce | Scan | Exscan => bytes,
-            Scatterv | Alltoallv | Gatherv => self.input_bytes(rank).saturating_sub(self.given(rank, rank)),
-            Allgatherv => self.given(rank, rank),
-        }
-    }
-
-    /// Bytes that must reach a rank.
-    fn arriving(&self, rank: u32) -> u64 {
-        use Collective::{Allgather, Alltoall, Exscan, Gather, Reduce, ReduceScatter, Scan};
-        let bytes = self.bytes;
-        let others = bytes.saturating_mul(u64::from(self.ranks()) - 1);
-        match self.collective {
-            Collective::Broadcast | Collective::Scatter if rank == self.root => 0,
-            Scan | Exscan if rank == 0 => 0,
-            Gather if rank == self.root => others,
-            Allgather | Alltoall => others,
-            Reduce if rank == self.root => bytes,
-            ReduceScatter => bytes,
-            one if one.has_counts() => self.output_bytes(rank).saturating_sub(self.given(rank, rank)),
-            _ => self.output_bytes(rank),
-        }
-    }
-
     /// Bytes that a rank must read to fold them, besides those that leave it.
     fn only_folded(&self, rank: u32) -> u64 {
         match self.collective {

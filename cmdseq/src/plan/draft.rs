@@ -18,6 +18,8 @@ pub(super) struct Draft {
     pub(super) nodes: Vec<u32>,
     /// The hops of what goes between ranks, if not all of them are linked.
     pub(super) routed: Option<Routed>,
+    /// Whether the output is in the place of the input.
+    pub(super) replaces_input: bool,
 }
 
 /// What goes between ranks that are not linked.
@@ -29,8 +31,14 @@ pub(super) struct Routed {
 
 impl Draft {
     pub(super) fn empty(request: &Request) -> Self {
-        let programs = vec![Program::default(); request.group.len()];
-        Draft { programs, communicators: Vec::new(), communicator: WORLD, nodes: request.group.clone(), routed: None }
+        Draft {
+            programs: vec![Program::default(); request.group.len()],
+            communicators: Vec::new(),
+            communicator: WORLD,
+            nodes: request.group.clone(),
+            routed: None,
+            replaces_input: false,
+        }
     }
 
     /// With a communicator of all ranks and no other.

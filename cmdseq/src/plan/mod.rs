@@ -111,48 +111,21 @@ pub fn candidates_with(
 
 /// The ways worth trying, the simplest first.
 fn applicable(request: &Request, capabilities: &Capabilities) -> Vec<Algorithm> {
-    use Collective::{
-        Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast, Exscan, Gather, Gatherv, Reduce,
-        ReduceScatter, Scan, Scatter, Scatterv, Sendrecv,
-    };
-    let mut ways = vec![Algorithm::Direct];
-    if capabilities.switch.is_some() && switched::has(request.collective) {
-        ways.insert(0, Algorithm::Switch);
-    }
-    if capabilities.topology != Topology::FullyConnected {
-        ways.push(Algorithm::TwoLevel);
-    }
+    use Algorithm::{Binomial, Direct, Lanes, Multipath, Relay, Ring, Switch, TwoLevel};
     let collective = request.collective;
-    if request.ranks() < 2 {
-        return ways;
-    }
     let is_grid = matches!(capabilities.topology, Topology::Dragonfly { .. });
-    let goes_along_both =
-        matches!(collective, Scatter | Gather | Allgather | ReduceScatter | Allreduce | Alltoall | Scan | Exscan);
-    let has_trees = collective.has_peer() || matches!(collective, Broadcast | Reduce);
-    if capabilities.lanes > 1 && (has_trees || is_grid && goes_along_both) {
-        ways.push(Algorithm::Lanes);
-    }
-    let does = [
-        (
-            Algorithm::Multipath,
-            collective.has_peer()
-                || matches!(collective, Broadcast | Reduce | Allreduce | ReduceScatter | Scan | Exscan),
-        ),
-        (
-            Algorithm::Binomial,
-            matches!(collective, Barrier | Broadcast | Scatter | Gather | Scatterv | Gatherv | Reduce | Allreduce),
-        ),
-        (Algorithm::Ring, collective.reduces() || matches!(collective, Allgather | Allgatherv | Broadcast)),
-        (
-            Algorithm::Relay,
-            is_grid
-                && (collective.has_peer()
-                    || matches!(collective, Sendrecv | Scatter | Scatterv | Gather | Gatherv | Alltoall | Alltoallv)),
-        ),
-    ];
-    ways.extend(does.into_iter().filter(|(_, does)| *does).map(|(algorithm, _)| algorithm));
-    ways
+    let has_trees = collective.has_peer() || matches!(collective, Collective::Broadcast | Collective::Reduce);
+    let is_worth_it = |algorithm: &Algorithm| match algorithm {
+        Direct => true,
+        Switch => capabilities.switch.is_some() && switched::has(collective),
+        TwoLevel => capabilities.topology != Topology::FullyConnected,
+        _ if request.ranks() < 2 => false,
+        Lanes => capabilities.lanes > 1 && (has_trees || is_grid),
+        Relay => is_grid,
+        Multipath | Binomial | Ring => true,
+    };
+    let all = [Switch, Direct, TwoLevel, Lanes, Multipath, Binomial, Ring, Relay].into_iter();
+    all.filter(|one| one.does(collective) && is_worth_it(one)).collect()
 }
 
 /// What can be said of a request before there are programs.
@@ -259,6 +232,11 @@ impl Search<'_> {
     fn drafts(self, algorithm: Algorithm) -> Result<Vec<Draft>, Refusal> {
         let Search { request, capabilities, .. } = self;
         order::check(request, algorithm)?;
+        if !algorithm.does(request.collective) {
+            let (others, collective) = (applicable(request, capabilities), request.collective);
+            let others = others.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+            return Err(Refusal::general(format!("{algorithm} is not for {collective}: try {others}")));
+        }
         let draft = match algorithm {
             Algorithm::Multipath => return on_grid(request, capabilities, multipath::build),
             Algorithm::TwoLevel => return on_grid(request, capabilities, two_level::build),
@@ -289,7 +267,7 @@ impl Search<'_> {
                 }
             }
         }
-        let Draft { programs, communicators, nodes, .. } = draft;
+        let Draft { programs, communicators, nodes, replaces_input, .. } = draft;
         let set = ProgramSet { nodes, programs, communicators };
         let is_barrier = request.collective == Collective::Barrier;
         let members = Members::new(&set, capabilities)?;
@@ -315,7 +293,7 @@ impl Search<'_> {
             placement.check_honoured(request, job)?;
         }
         let (busiest_link_bytes, shared_links) = links::used(job);
-        let bytes_per_destination = from_others(request);
+        let bytes_per_destination = (0..request.ranks()).map(|rank| request.arriving(rank)).max().unwrap_or(0);
         let mut notes = Vec::new();
         if capabilities.extrapolated {
             notes.push("the fabric is larger than the published system was built: times are extrapolated".into());
@@ -342,7 +320,10 @@ impl Search<'_> {
             };
             notes.push(format!("{} ranks share {units}", request.group.len()));
         }
-        let mut plan = Plan {
+        if replaces_input {
+            notes.push("the output replaces the input: a card has no room for both".into());
+        }
+        Ok(Some(Plan {
             request: request.clone(),
             algorithm,
             set,
@@ -350,27 +331,8 @@ impl Search<'_> {
             busiest_link_bytes,
             shared_links,
             bytes_per_destination,
+            replaces_input,
             notes,
-        };
-        if plan.replaces_input() {
-            plan.notes.push("the output replaces the input: a card has no room for both".into());
-        }
-        Ok(Some(plan))
-    }
-}
-
-/// Bytes from other ranks at the rank that gets most.
-fn from_others(request: &Request) -> u64 {
-    let others = u64::from(request.ranks()) - 1;
-    match request.collective {
-        Collective::Barrier => 0,
-        Collective::Send | Collective::Recv if request.root == request.peer => 0,
-        Collective::Gather | Collective::Alltoall | Collective::Allgather => request.bytes.saturating_mul(others),
-        one if one.has_counts() => {
-            let from_all = |to| request.output_bytes(to).saturating_sub(request.given(to, to));
-            (0..request.ranks()).map(from_all).max().unwrap_or(0)
-        }
-        _ if others == 0 => 0,
-        _ => request.bytes,
+        }))
     }
 }

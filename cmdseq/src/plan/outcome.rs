@@ -1,8 +1,8 @@
 //! Plans and predictions.
 
 use crate::cost::Terms;
-use crate::program::{Piece, Program, ProgramSet};
-use crate::request::{Algorithm, Collective, Request};
+use crate::program::ProgramSet;
+use crate::request::{Algorithm, Request};
 
 /// Predicted times, in picoseconds from the issue of the first instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +43,9 @@ pub struct Plan {
     pub shared_links: Option<SharedLinks>,
     /// Bytes from other ranks at the destination that receives most.
     pub bytes_per_destination: u64,
+    /// The planner has put the output in the place of the input, because a card has no room for both: the programs cannot run again
+    /// before the input is written again.
+    pub replaces_input: bool,
     /// Notes for users, such as extrapolated times.
     pub notes: Vec<String>,
 }
@@ -53,27 +56,4 @@ impl Plan {
     pub fn relays(&self) -> &[u32] {
         self.set.nodes.get(self.request.group.len()..).unwrap_or_default()
     }
-
-    /// Whether the planner has put the output in the place of the input, because a card has no room for both: then the programs
-    /// cannot run again before the input is written again.
-    pub fn replaces_input(&self) -> bool {
-        let is_placed = self.request.placement.is_some();
-        self.request.collective == Collective::Alltoall
-            && !is_placed
-            && self.set.programs.first().is_some_and(writes_its_input)
-    }
-}
-
-/// Whether the output of a program has bytes of its input.
-fn writes_its_input(program: &Program) -> bool {
-    let place = |piece: &Piece, is_output| (piece.bytes > 0).then_some((piece.address, piece.bytes, is_output));
-    let inputs = program.input.iter().filter_map(|piece| place(piece, false));
-    let outputs = program.output.iter().filter_map(|piece| place(piece, true));
-    let mut places: Vec<(u64, u64, bool)> = inputs.chain(outputs).collect();
-    places.sort_unstable();
-    // Pieces of one side do not overlap, so only neighbours may.
-    places.windows(2).any(|pair| {
-        let [(address, bytes, is_output), (next, _, next_is_output)] = [pair[0], pair[1]];
-        is_output != next_is_output && next - address < bytes
-    })
 }

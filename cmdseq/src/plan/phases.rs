@@ -17,21 +17,16 @@ use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
-/// Distributes blocks: from all blocks to one for each rank.
+/// How a phase moves blocks along a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distribute {
-    /// Those of this rank.
+pub(super) enum Exchange {
+    /// Distributes those of this rank.
     Scatter(u32),
-    /// The folds of those of all ranks.
+    /// Distributes the folds of those of all ranks.
     ReduceScatter(Combine),
-}
-
-/// Collects the blocks of all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Collect {
-    /// At this rank.
+    /// Collects those of all ranks at this rank.
     Gather(u32),
-    /// At all ranks.
+    /// Collects those of all ranks at all ranks.
     Allgather,
 }
 
@@ -105,18 +100,20 @@ pub(super) enum Layout {
 /// A distribution, a collection, or one after the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    pub(super) distribute: Option<Distribute>,
-    pub(super) collect: Option<Collect>,
+    /// From all blocks to one for each rank: a [`Exchange::Scatter`] or [`Exchange::ReduceScatter`].
+    pub(super) distribute: Option<Exchange>,
+    /// From one block of each rank to all: a [`Exchange::Gather`] or [`Exchange::Allgather`].
+    pub(super) collect: Option<Exchange>,
 }
 
 impl Way {
     /// How the blocks of a request go that are distributed or collected; `None` of any other request.
     pub(super) fn of_blocks(request: &Request) -> Option<Way> {
         let (distribute, collect) = match (request.collective, request.combine) {
-            (Collective::Scatter, _) => (Some(Distribute::Scatter(request.root)), None),
-            (Collective::ReduceScatter, Some(combine)) => (Some(Distribute::ReduceScatter(combine)), None),
-            (Collective::Gather, _) => (None, Some(Collect::Gather(request.root))),
-            (Collective::Allgather, _) => (None, Some(Collect::Allgather)),
+            (Collective::Scatter, _) => (Some(Exchange::Scatter(request.root)), None),
+            (Collective::ReduceScatter, Some(combine)) => (Some(Exchange::ReduceScatter(combine)), None),
+            (Collective::Gather, _) => (None, Some(Exchange::Gather(request.root))),
+            (Collective::Allgather, _) => (None, Some(Exchange::Allgather)),
             _ => return None,
         };
         Some(Way { distribute, collect })
@@ -125,11 +122,11 @@ impl Way {
     /// How a vector goes that is distributed and then collected; `None` of any other request.
     pub(super) fn of_vector(request: &Request) -> Option<Way> {
         let (distribute, collect) = match (request.collective, request.combine) {
-            (Collective::Reduce, Some(combine)) => (Distribute::ReduceScatter(combine), Collect::Gather(request.root)),
-            (Collective::Allreduce, Some(combine)) => (Distribute::ReduceScatter(combine), Collect::Allgather),
-            (Collective::Broadcast, _) => (Distribute::Scatter(request.root), Collect::Allgather),
+            (Collective::Reduce, Some(combine)) => (Exchange::ReduceScatter(combine), Exchange::Gather(request.root)),
+            (Collective::Allreduce, Some(combine)) => (Exchange::ReduceScatter(combine), Exchange::Allgather),
+            (Collective::Broadcast, _) => (Exchange::Scatter(request.root), Exchange::Allgather),
             (Collective::Send | Collective::Recv, _) => {
-                (Distribute::Scatter(request.root), Collect::Gather(request.peer))
+                (Exchange::Scatter(request.root), Exchange::Gather(request.peer))
             }
             _ => return None,
         };
@@ -212,9 +209,9 @@ impl<'a> Phases<'a> {
             blocks.insert(0, blocks[0].saturating_mul(u64::from(*count)));
         }
         // A reduction's input stays; what a rank collects of its own data is there already.
-        let is_apart = matches!(way.distribute, Some(Distribute::ReduceScatter(_)));
+        let is_apart = matches!(way.distribute, Some(Exchange::ReduceScatter(_)));
         let all = Level { address: 0, distance: 0, is_striped: false };
-        let is_in_place = *layout == Layout::Areas && way.collect == Some(Collect::Allgather);
+        let is_in_place = *layout == Layout::Areas && way.collect == Some(Exchange::Allgather);
         let levels = Vec::new();
         let mut phases = Phases { request, dimensions, counts, parts, blocks, levels, result: all, is_in_place };
         match layout {
@@ -332,8 +329,8 @@ impl<'a> Phases<'a> {
     pub(super) fn step(&self, rank: u32, way: Way, step: usize) -> Vec<Instruction> {
         let (phase, count) = (step % self.dimensions.len(), self.dimensions.len());
         match (way.distribute, way.collect) {
-            (Some(distribute), _) if step < count => self.distribute(rank, distribute, phase),
-            (_, Some(collect)) => self.collect(rank, collect, count - 1 - phase),
+            (Some(distribute), _) if step < count => self.phase(rank, distribute, phase),
+            (_, Some(collect)) => self.phase(rank, collect, count - 1 - phase),
             _ => Vec::new(),
         }
     }
@@ -424,38 +421,26 @@ impl<'a> Phases<'a> {
         }
     }
 
-    fn distribute(&self, rank: u32, how: Distribute, phase: usize) -> Vec<Instruction> {
-        if matches!(how, Distribute::Scatter(root) if !self.is_with(root, phase, rank)) {
-            return Vec::new();
-        }
+    fn phase(&self, rank: u32, how: Exchange, phase: usize) -> Vec<Instruction> {
         let dimension = self.dimensions[phase];
-        let [level, next] = [self.levels[phase], self.levels[phase + 1]];
-        let piece = self.blocks[phase] / u64::from(self.each(phase));
-        let one = |number: u32| {
-            let source = level.all(piece.saturating_mul(number.into()));
-            let destination = Operand::card(next.at(number));
-            let one = match how {
-                Distribute::Scatter(root) => Instruction::scatter(dimension.digit(root) as u16, source, destination, 0),
-                Distribute::ReduceScatter(combine) => Instruction::reduce_scatter(combine, source, destination, 0),
-            };
-            self.sized(one, phase, number, rank)
+        let digit = match how {
+            Exchange::Scatter(root) | Exchange::Gather(root) if !self.is_with(root, phase, rank) => return Vec::new(),
+            Exchange::Scatter(root) | Exchange::Gather(root) => dimension.digit(root) as u16,
+            Exchange::ReduceScatter(_) | Exchange::Allgather => 0,
         };
-        (0..self.each(phase)).filter_map(one).collect()
-    }
-
-    fn collect(&self, rank: u32, how: Collect, phase: usize) -> Vec<Instruction> {
-        if matches!(how, Collect::Gather(root) if !self.is_with(root, phase, rank)) {
-            return Vec::new();
-        }
-        let dimension = self.dimensions[phase];
-        let [level, next] = [phase, phase + 1].map(|level| self.collected(level, rank));
+        let [level, next] = [phase, phase + 1].map(|level| match how {
+            Exchange::Gather(_) | Exchange::Allgather => self.collected(level, rank),
+            Exchange::Scatter(_) | Exchange::ReduceScatter(_) => self.levels[level],
+        });
         let piece = self.blocks[phase] / u64::from(self.each(phase));
         let one = |number: u32| {
-            let source = Operand::card(next.at(number));
-            let destination = level.all(piece.saturating_mul(number.into()));
+            let all = level.all(piece.saturating_mul(number.into()));
+            let part = Operand::card(next.at(number));
             let one = match how {
-                Collect::Gather(root) => Instruction::gather(dimension.digit(root) as u16, source, destination, 0),
-                Collect::Allgather => Instruction::allgather(source, destination, 0),
+                Exchange::Scatter(_) => Instruction::scatter(digit, all, part, 0),
+                Exchange::ReduceScatter(combine) => Instruction::reduce_scatter(combine, all, part, 0),
+                Exchange::Gather(_) => Instruction::gather(digit, part, all, 0),
+                Exchange::Allgather => Instruction::allgather(part, all, 0),
             };
             self.sized(one, phase, number, rank)
         };

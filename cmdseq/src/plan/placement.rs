@@ -9,11 +9,11 @@ use std::ops;
 use super::routing::goes_from_rank_to_rank;
 use crate::matching::Job;
 use crate::program::{Piece, joined};
-use crate::ranges::{Context, Range, RangeError, card_ranges};
+use crate::ranges::{Range, card_ranges};
 use crate::refusal::Refusal;
 use crate::request::{Placement, Request};
 use crate::table::Entry;
-use crate::{AddressSpace, Capabilities, Instruction, Layout, Operand, Table, transfers};
+use crate::{AddressSpace, Capabilities, Instruction, Layout, Operand, Table};
 
 impl Placement {
     /// Refuses what no plan can honour.
@@ -49,80 +49,51 @@ impl Placement {
         can_use.then_some(operands.map(|operand| operand.address))
     }
 
+    /// Where a rank has its input and its output. A card outside of the group has neither.
+    pub(super) fn pieces(&self, request: &Request, capabilities: &Capabilities, rank: u32) -> [Vec<Piece>; 2] {
+        if rank >= request.ranks() {
+            return Default::default();
+        }
+        let stripes = Stripes::new(request, capabilities);
+        let lie = |operand, total| stripes.lie_at(operand, request.bytes, total);
+        [lie(self.input, request.input_bytes(rank)), lie(self.output, request.output_bytes(rank))]
+    }
+
     /// Refuses `programs` that have the data elsewhere, or touch other memory: their algorithm does not honour a placement.
     pub(super) fn check_honoured(&self, request: &Request, job: Job<'_>) -> Result<(), Refusal> {
-        let Job { programs, members, capabilities } = job;
-        let stripes = Stripes::new(request, capabilities);
-        let areas: Vec<Vec<Range>> = (0..programs.len() as u32)
-            .map(|rank| {
-                if rank >= request.ranks() {
-                    return vec![self.between];
-                }
-                let input = stripes.lie_at(self.input, request.bytes, request.input_bytes(rank));
-                let output = stripes.lie_at(self.output, request.bytes, request.output_bytes(rank));
-                let ranges = input.iter().chain(&output).map(|one| Range { address: one.address, bytes: one.bytes });
-                ranges.chain([self.between]).collect()
-            })
-            .collect();
-        let inside = |rank: usize, touched: &Range| {
-            let holds = |area: &Range| area.address <= touched.address && touched.end() <= area.end();
-            touched.bytes == 0 || areas.get(rank).is_some_and(|areas| areas.iter().any(holds))
-        };
-        for (rank, program) in programs.iter().enumerate() {
-            let number = rank as u32;
-            let is_relay = number >= request.ranks();
-            let bytes_of = |total: fn(&Request, u32) -> u64| if is_relay { 0 } else { total(request, number) };
-            let (given, result) = (bytes_of(Request::input_bytes), bytes_of(Request::output_bytes));
-            for (name, pieces, operand, total) in
-                [("input", &program.input, self.input, given), ("output", &program.output, self.output, result)]
-            {
-                if joined(pieces) != joined(&stripes.lie_at(operand, request.bytes, total)) {
+        for (rank, program) in job.programs.iter().enumerate() {
+            let asked = self.pieces(request, job.capabilities, rank as u32);
+            for (name, lie, asked) in [("input", &program.input, &asked[0]), ("output", &program.output, &asked[1])] {
+                if joined(lie) != joined(asked) {
                     return Err(Refusal::of(rank, format!("the algorithm cannot use the placement of its {name}")));
                 }
             }
-            let input: Vec<Range> = stripes
-                .lie_at(self.input, request.bytes, given)
-                .iter()
-                .map(|one| Range { address: one.address, bytes: one.bytes })
-                .collect();
+            let range = |one: &Piece| Range { address: one.address, bytes: one.bytes };
+            let [input, output] = asked.map(|pieces| pieces.iter().map(range).collect::<Vec<_>>());
+            let is_outside = |touched: &&Range| {
+                let holds = |area: &Range| area.address <= touched.address && touched.end() <= area.end();
+                touched.bytes != 0 && !input.iter().chain(&output).chain([&self.between]).any(holds)
+            };
             let mut written: Vec<Range> = Vec::new();
             for (index, instruction) in program.instructions.iter().enumerate() {
-                let membership = members.of(rank, instruction);
-                let tables = &program.tables;
-                let alone = Context { rank: 0, ranks: 1, stripe_bytes: stripes.stripe(), tables };
-                let context = membership.map_or(alone, |membership| membership.context(tables, capabilities));
-                let refuse = |range: &Range| {
-                    let cause = format!(
-                        "{} B at {:#x} are outside of input, output and intermediate memory",
-                        range.bytes, range.address
-                    );
-                    Err(Refusal::at(rank, index, cause))
-                };
-                let unknown = |error: RangeError| Refusal::at(rank, index, error.to_string());
-                let touched = card_ranges(instruction, &context).map_err(unknown)?;
-                if let Some(range) = touched.reads.iter().chain(&touched.writes).find(|range| !inside(rank, range)) {
-                    return refuse(range);
+                let refuse = |cause: String| Refusal::at(rank, index, cause);
+                let touched = card_ranges(instruction, &job.context(rank, instruction));
+                let touched = touched.map_err(|error| refuse(error.to_string()))?;
+                if let Some(Range { address, bytes }) = touched.reads.iter().chain(&touched.writes).find(is_outside) {
+                    return Err(refuse(format!(
+                        "{bytes} B at {address:#x} are outside of input, output and intermediate memory"
+                    )));
                 }
                 // In place, what is written is no longer input; whether it is read as that, addresses do not say.
                 let is_late = |range: &&Range| written.iter().any(|other: &Range| other.overlaps(**range));
-                if let Some(range) = touched.reads.iter().find(is_late) {
-                    let cause = format!(
-                        "{} B at {:#x} of the input are read when the output may have replaced them: the algorithm does not work in \
-                         place",
-                        range.bytes, range.address
-                    );
-                    return Err(Refusal::at(rank, index, cause));
+                if let Some(Range { address, bytes }) = touched.reads.iter().find(is_late) {
+                    return Err(refuse(format!(
+                        "{bytes} B at {address:#x} of the input are read when the output may have replaced them: the algorithm does \
+                         not work in place"
+                    )));
                 }
                 let of_input = |range: &&Range| input.iter().any(|one| one.overlaps(**range));
                 written.extend(touched.writes.iter().filter(of_input));
-                let remote = transfers(instruction, &context).map_err(unknown)?.remote;
-                if let Some(remote) = remote {
-                    let there = membership.and_then(|membership| membership.program_rank(remote.peer_rank));
-                    let range = remote.range();
-                    if there.is_none_or(|there| !inside(there, &range)) {
-                        return refuse(&range);
-                    }
-                }
             }
         }
         Ok(())
@@ -297,39 +268,8 @@ impl Packed {
     }
 }
 
-/// Copies between where a request places its data and where an algorithm has it.
-pub(super) struct Copies<'a> {
-    placement: &'a Placement,
-    request: &'a Request,
-    stripes: Stripes,
-}
-
-impl<'a> Copies<'a> {
-    pub(super) fn new(placement: &'a Placement, request: &'a Request, capabilities: &Capabilities) -> Self {
-        Copies { placement, request, stripes: Stripes::new(request, capabilities) }
-    }
-
-    /// Where the request places the input and the output of a rank.
-    pub(super) fn pieces(&self, rank: u32) -> (Vec<Piece>, Vec<Piece>) {
-        let Request { bytes, .. } = *self.request;
-        let lie = |operand, total| self.stripes.lie_at(operand, bytes, total);
-        let (input, output) = (self.request.input_bytes(rank), self.request.output_bytes(rank));
-        (lie(self.placement.input, input), lie(self.placement.output, output))
-    }
-
-    /// Copies the input of a rank to `pieces`.
-    pub(super) fn into(&self, rank: u32, pieces: &[Piece]) -> Vec<Instruction> {
-        copies(&self.pieces(rank).0, pieces)
-    }
-
-    /// Copies the output of a rank from `pieces`.
-    pub(super) fn out(&self, rank: u32, pieces: &[Piece]) -> Vec<Instruction> {
-        copies(pieces, &self.pieces(rank).1)
-    }
-}
-
 /// Copies data that lies in the pieces `from` to the pieces `to`.
-fn copies(from: &[Piece], to: &[Piece]) -> Vec<Instruction> {
+pub(super) fn copies(from: &[Piece], to: &[Piece]) -> Vec<Instruction> {
     let (from, to) = (joined(from), joined(to));
     let (mut from, mut to) = (from.iter().peekable(), to.iter().peekable());
     let mut at = 0;
@@ -356,35 +296,23 @@ pub(super) struct Areas {
 
 impl Areas {
     /// As [`place`](Areas::place), with the memory behind all areas, which is free. With a placement, all areas are in its intermediate
-    /// memory, but input and output that may be used where the request [places](Placement::in_blocks) them: see [`Copies`].
+    /// memory, but input and output that may be used where the request [places](Placement::in_blocks) them: data is copied from and to
+    /// the others.
     pub(super) fn with_room<const COUNT: usize>(
         request: &Request,
         capabilities: &Capabilities,
         sizes: [u64; COUNT],
     ) -> Result<([u64; COUNT], Range), Refusal> {
-        let unit = capabilities.aligned_beat();
         let Some(placement) = &request.placement else {
             let places = Areas::place(request, capabilities, sizes)?;
             let end = places.iter().zip(sizes).map(|(place, bytes)| place + bytes).max().unwrap_or(0);
             return Ok((places, Range { address: end, bytes: capabilities.memory_bytes.saturating_sub(end) }));
         };
-        let (between, placed) = (placement.between, placement.in_blocks(request));
-        let end = between.end().min(capabilities.memory_bytes);
-        let mut areas = Areas { unit, next: between.address.checked_next_multiple_of(unit), memory_bytes: end };
-        let mut places = [between.address; COUNT];
-        let asked = placed.into_iter().flatten();
-        let asked_count = places.iter_mut().zip(asked).map(|(place, asked)| *place = asked).count();
-        let others = || sizes.iter().skip(asked_count).copied();
-        for (place, bytes) in places.iter_mut().skip(asked_count).zip(others()).filter(|(_, bytes)| *bytes != 0) {
-            *place = areas.take(bytes).ok_or_else(|| {
-                let total = others().fold(0, u64::saturating_add);
-                let room = between.bytes;
-                Refusal::general(format!(
-                    "over other cards, {total} B of intermediate data exceed the {room} B of intermediate memory"
-                ))
-            })?;
-        }
-        let next = areas.next.unwrap_or(end).min(end);
+        let (unit, end) = (capabilities.aligned_beat(), placement.between.end().min(capabilities.memory_bytes));
+        let next = placement.between.address.checked_next_multiple_of(unit);
+        let (places, next) =
+            Areas { unit, next, memory_bytes: end }.take_all(placement, placement.in_blocks(request), sizes)?;
+        let next = next.unwrap_or(end).min(end);
         Ok((places, Range { address: next, bytes: end - next }))
     }
 
@@ -396,7 +324,15 @@ impl Areas {
         sizes: [u64; COUNT],
     ) -> Result<[u64; COUNT], Refusal> {
         if let Some(placement) = &request.placement {
-            return Areas::as_asked(placement, capabilities, sizes);
+            let Placement { input, output, between } = placement;
+            if input.layout == Layout::Striped || output.layout == Layout::Striped {
+                return Err(Refusal::general(
+                    "the algorithm uses consecutive blocks: a striped placement is not supported".into(),
+                ));
+            }
+            let (unit, next) = (capabilities.aligned_beat(), Some(between.address));
+            let areas = Areas { unit, next, memory_bytes: between.end() };
+            return Ok(areas.take_all(placement, Some([input.address, output.address]), sizes)?.0);
         }
         let apart = capabilities.stripe_half_bytes.max(capabilities.channel_bytes()).max(1);
         let close = capabilities.aligned_beat();
@@ -417,33 +353,26 @@ impl Areas {
         })
     }
 
-    fn as_asked<const COUNT: usize>(
+    /// Areas of these sizes in the intermediate memory of `placement`, but the first two at the addresses `asked`, if any. Returns also
+    /// where the memory behind them begins.
+    fn take_all<const COUNT: usize>(
+        mut self,
         placement: &Placement,
-        capabilities: &Capabilities,
+        asked: Option<[u64; 2]>,
         sizes: [u64; COUNT],
-    ) -> Result<[u64; COUNT], Refusal> {
-        let Placement { input, output, between } = placement;
-        if input.layout == Layout::Striped || output.layout == Layout::Striped {
-            return Err(Refusal::general(
-                "the algorithm uses consecutive blocks: a striped placement is not supported".into(),
-            ));
+    ) -> Result<([u64; COUNT], Option<u64>), Refusal> {
+        let Range { address, bytes: room } = placement.between;
+        let mut places = [address; COUNT];
+        let count = places.iter_mut().zip(asked.into_iter().flatten()).map(|(place, asked)| *place = asked).count();
+        // What is empty needs no room, nor an address of its own.
+        let others = places.iter_mut().zip(sizes).skip(count).filter(|(_, bytes)| *bytes != 0);
+        for (place, bytes) in others {
+            *place = self.take(bytes).ok_or_else(|| {
+                let total = sizes.iter().skip(count).fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+                Refusal::general(format!("{total} B of intermediate data exceed the {room} B of intermediate memory"))
+            })?;
         }
-        let unit = capabilities.aligned_beat();
-        let mut areas = Areas { unit, next: Some(between.address), memory_bytes: between.end() };
-        let mut places = [0; COUNT];
-        for (index, (place, bytes)) in places.iter_mut().zip(sizes).enumerate() {
-            *place = match index {
-                0 => input.address,
-                1 => output.address,
-                // What is empty needs no room, nor an address of its own.
-                _ if bytes == 0 => between.address,
-                _ => areas.take(bytes).ok_or_else(|| {
-                    let room = between.bytes;
-                    Refusal::general(format!("the intermediate data exceeds the {room} B of intermediate memory"))
-                })?,
-            };
-        }
-        Ok(places)
+        Ok((places, self.next))
     }
 
     fn take(&mut self, bytes: u64) -> Option<u64> {

@@ -6,15 +6,12 @@
 use super::draft::Draft;
 use super::phases;
 use super::placement::{Packed, unit, whole};
+use super::ring::{SEGMENT_BYTES, SEGMENTS};
 use super::rounds::Move;
 use crate::refusal::Refusal;
 use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
-/// Least bytes of a segment of a block that goes over other cards: what its signals take is then little beside them.
-const SEGMENT_BYTES: u64 = 64 << 10;
-/// Most segments of a block.
-const SEGMENTS: u64 = 64;
 /// Segments of all blocks from which on blocks are not cut: then all cards have others to relay meanwhile.
 const SEGMENTS_TOGETHER: u64 = 2048;
 
@@ -39,32 +36,22 @@ fn in_segments(request: &Request, capabilities: &Capabilities, most_segments: u6
         return Err(Refusal::general(cause.into()));
     }
     let blocks = match request.collective {
-        Collective::Send | Collective::Recv => {
-            let [source, destination] = draft.place(request, capabilities, [request.bytes; 2])?;
-            let data = |bytes, at| whole(at, bytes);
-            draft.lies(request, |rank| {
-                (data(request.input_bytes(rank), source), data(request.output_bytes(rank), destination))
-            });
-            let (from, to) = (request.root, request.peer);
-            vec![Move { from, to, source, destination, bytes: request.bytes, own: None }]
-        }
-        Collective::Sendrecv => {
+        Collective::Send | Collective::Recv | Collective::Sendrecv => {
             let (ranks, bytes) = (request.ranks(), request.bytes);
             let [source, destination] = draft.place(request, capabilities, [bytes; 2])?;
-            draft.lies(request, |_| (whole(source, bytes), whole(destination, bytes)));
-            let next = |from| Move { from, to: (from + 1) % ranks, source, destination, bytes, own: None };
-            (0..ranks).map(next).collect()
+            draft.lies(request, |rank| {
+                (whole(source, request.input_bytes(rank)), whole(destination, request.output_bytes(rank)))
+            });
+            let one = |from, to| Move { from, to, source, destination, bytes, own: None };
+            match request.collective {
+                Collective::Sendrecv => (0..ranks).map(|from| one(from, (from + 1) % ranks)).collect(),
+                _ => vec![one(request.root, request.peer)],
+            }
         }
         Collective::Scatter | Collective::Scatterv | Collective::Gather | Collective::Gatherv => {
             with_root(request, &mut draft, capabilities)?
         }
-        Collective::Alltoall | Collective::Alltoallv => among_all(request, &mut draft, capabilities)?,
-        other => {
-            return Err(Refusal::general(format!(
-                "relay is for send, recv, sendrecv, scatter, gather, alltoall and their vector forms, not for {other}; use ring or \
-                 binomial"
-            )));
-        }
+        _ => among_all(request, &mut draft, capabilities)?,
     };
     add(&blocks, &mut draft, request, capabilities, most_segments);
     Ok(draft)
@@ -139,10 +126,9 @@ fn with_root(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
 /// Alltoall: first the own blocks, then all blocks for the next rank, then those for the one after it, and so on.
 fn among_all(request: &Request, draft: &mut Draft, capabilities: &Capabilities) -> Result<Vec<Move>, Refusal> {
     let ranks = request.ranks();
-    let bytes = |from, to| if request.collective.has_counts() { request.given(from, to) } else { request.bytes };
     let packed = |of: &dyn Fn(u32) -> u64| Packed::new((0..ranks).map(of), capabilities);
-    let sent: Vec<Packed> = (0..ranks).map(|from| packed(&|to| bytes(from, to))).collect();
-    let received: Vec<Packed> = (0..ranks).map(|to| packed(&|from| bytes(from, to))).collect();
+    let sent: Vec<Packed> = (0..ranks).map(|from| packed(&|to| request.block_between(from, to))).collect();
+    let received: Vec<Packed> = (0..ranks).map(|to| packed(&|from| request.block_between(from, to))).collect();
     let sizes = [&sent, &received].map(|all| all.iter().map(Packed::total).max().unwrap_or(0));
     let [input, output] = draft.place(request, capabilities, sizes)?;
     let one = |from: u32, to: u32| Move {
@@ -150,7 +136,7 @@ fn among_all(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
         to,
         source: input + sent[from as usize].offset(to),
         destination: output + received[to as usize].offset(from),
-        bytes: bytes(from, to),
+        bytes: request.block_between(from, to),
         own: None,
     };
     draft.lies(request, |rank| (sent[rank as usize].pieces(input), received[rank as usize].pieces(output)));

@@ -73,14 +73,13 @@ impl Renumbered {
         draft.nodes.clone_from(&original.group);
         let mut programs: Vec<_> = std::mem::take(&mut draft.programs);
         let mut take = |place: &u32| programs.get_mut(*place as usize).map(std::mem::take).unwrap_or_default();
-        let bytes = |from, to| if original.collective.has_counts() { original.given(from, to) } else { original.bytes };
         for (rank, place) in (0..).zip(&self.places) {
             let mut program = take(place);
             if original.collective.takes_blocks() {
-                program.input = self.reordered(&program.input, original, |to| bytes(rank, to));
+                program.input = self.reordered(&program.input, original, |to| original.block_between(rank, to));
             }
             if original.collective.gives_blocks() {
-                program.output = self.reordered(&program.output, original, |from| bytes(from, rank));
+                program.output = self.reordered(&program.output, original, |from| original.block_between(from, rank));
             }
             draft.programs.push(program);
         }

@@ -12,9 +12,9 @@ use crate::request::{Collective, Request};
 use crate::{Capabilities, Instruction, Operand};
 
 /// Least bytes of a segment: what its signals take is then little beside them.
-const SEGMENT_BYTES: u64 = 64 << 10;
+pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Most segments of a vector.
-const SEGMENTS: u64 = 64;
+pub(super) const SEGMENTS: u64 = 64;
 
 /// The programs of `request`.
 pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Draft, Refusal> {
@@ -30,14 +30,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         Collective::ReduceScatter if !in_order => reduce_scatter(request, &mut draft, capabilities)?,
         Collective::Broadcast => broadcast(request, &mut draft, capabilities)?,
         Collective::Scan | Collective::Exscan => scan(request, &mut draft, capabilities)?,
-        Collective::Reduce | Collective::Allreduce | Collective::ReduceScatter => {
-            fold_along(request, &mut draft, capabilities)?;
-        }
-        other => {
-            return Err(Refusal::general(format!(
-                "ring is for broadcast, allgather, allgatherv and reductions, not for {other}"
-            )));
-        }
+        _ => fold_along(request, &mut draft, capabilities)?,
     }
     Ok(draft)
 }
@@ -85,6 +78,21 @@ fn circulate(draft: &mut Draft, ranks: u32, at: impl Fn(u32) -> (u64, u64)) {
     }
 }
 
+/// Every rank gets the fold of one of the `blocks` at `input`. `at` gives where a rank folds block `number` in a step.
+fn fold_around(request: &Request, draft: &mut Draft, blocks: Blocks, input: u64, at: impl Fn(u32, u32) -> u64) {
+    let ranks = request.ranks();
+    for step in 0..ranks - 1 {
+        let onward = |from: u32| {
+            let number = block(from, step + 1, ranks);
+            let own = input + blocks.offset(number);
+            let source = if step == 0 { own } else { at(step - 1, number) };
+            let bytes = blocks.bytes(number..number + 1).min(request.bytes);
+            Move { from, to: (from + 1) % ranks, source, destination: at(step, number), bytes, own: Some(own) }
+        };
+        draft.round((0..ranks).map(onward), request.combine);
+    }
+}
+
 fn allreduce(request: &Request, draft: &mut Draft, capabilities: &Capabilities) -> Result<(), Refusal> {
     let ranks = request.ranks();
     let blocks = Blocks::dividing(request, capabilities, ranks.into());
@@ -92,16 +100,7 @@ fn allreduce(request: &Request, draft: &mut Draft, capabilities: &Capabilities) 
     let [input, even, odd] = draft.place(request, capabilities, [request.bytes, area, area])?;
     let result = ByTurns::new([even, odd], blocks);
     let bytes = |number: u32| blocks.bytes(number..number + 1);
-    for step in 0..ranks - 1 {
-        let onward = |from: u32| {
-            let number = block(from, step + 1, ranks);
-            let own = input + blocks.offset(number);
-            let source = if step == 0 { own } else { result.at(number) };
-            let (to, destination) = ((from + 1) % ranks, result.at(number));
-            Move { from, to, source, destination, bytes: bytes(number), own: Some(own) }
-        };
-        draft.round((0..ranks).map(onward), request.combine);
-    }
+    fold_around(request, draft, blocks, input, |_, number| result.at(number));
     circulate(draft, ranks, |number| (result.at(number), bytes(number)));
     draft.lies(request, |_| (whole(input, request.bytes), result.pieces(blocks.distance(), request.bytes)));
     Ok(())
@@ -113,15 +112,7 @@ fn reduce_scatter(request: &Request, draft: &mut Draft, capabilities: &Capabilit
     let [input, output, between] = draft.place(request, capabilities, [blocks.total(), bytes, bytes])?;
     // The last of all steps gives the result.
     let partial = |step: u32| if (ranks - step).is_multiple_of(2) { output } else { between };
-    for step in 0..ranks - 1 {
-        let onward = |from: u32| {
-            let number = block(from, step + 1, ranks);
-            let own = input + blocks.offset(number);
-            let source = if step == 0 { own } else { partial(step - 1) };
-            Move { from, to: (from + 1) % ranks, source, destination: partial(step), bytes, own: Some(own) }
-        };
-        draft.round((0..ranks).map(onward), request.combine);
-    }
+    fold_around(request, draft, blocks, input, |step, _| partial(step));
     draft.lies(request, |rank| {
         let given = pieces_at(bytes, request.input_bytes(rank), |number| input + blocks.offset(number));
         (given, whole(output, bytes))

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::draft::Draft;
-use super::placement::{Areas, Copies, pieces_at, unit};
+use super::placement::{Areas, copies, pieces_at, unit};
 use crate::program::Piece;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::Request;
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 pub(super) use super::moves::Move;
@@ -40,29 +40,22 @@ impl Draft {
     /// Completes programs whose rounds go over other cards.
     pub(super) fn finish(mut self, request: &Request, capabilities: &Capabilities) -> Result<Self, Refusal> {
         let Some(routed) = self.routed.take() else { return Ok(self) };
-        let copies = request.placement.as_ref().map(|placement| Copies::new(placement, request, capabilities));
-        if let Some(copies) = &copies {
-            for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
-                let before = copies.into(rank, &program.input);
-                program.instructions.splice(0..0, before);
-            }
+        let ranks = 0..request.ranks();
+        let placed = |rank| request.placement.as_ref().map(|placement| placement.pieces(request, capabilities, rank));
+        for (program, [input, _]) in self.programs.iter_mut().zip(ranks.clone().filter_map(placed)) {
+            program.instructions.splice(0..0, copies(&input, &program.input));
         }
         for round in routed.timetable.rounds(routed.room, capabilities)? {
             self.append(round, request.combine);
         }
-        if let Some(copies) = &copies {
-            for (rank, program) in (0..request.ranks()).zip(&mut self.programs) {
-                program.instructions.extend(copies.out(rank, &program.output));
-                (program.input, program.output) = copies.pieces(rank);
-            }
+        for (program, [input, output]) in self.programs.iter_mut().zip(ranks.filter_map(placed)) {
+            program.instructions.extend(copies(&program.output, &output));
+            (program.input, program.output) = (input, output);
         }
         Ok(self)
     }
 
     /// Appends one round of blocks between linked cards.
-    ///
-    /// A card whose two blocks are of one length sends and receives at once. Otherwise the longer goes first, at all cards, so
-    /// that cards never wait for each other in a circle.
     fn append(&mut self, moves: impl IntoIterator<Item = Move>, combine: Option<Combine>) {
         let mut sends: Vec<Option<Move>> = vec![None; self.programs.len()];
         let mut receives = sends.clone();
@@ -71,63 +64,60 @@ impl Draft {
                 (*send, *receive) = (Some(one), Some(one));
             }
         }
+        let communicator = self.communicator;
         for ((program, send), receive) in self.programs.iter_mut().zip(sends).zip(receives) {
-            let instructions = match (send, receive) {
-                (Some(send), Some(receive)) if send.bytes == receive.bytes => {
-                    [Some(both(send, receive, combine)), None]
-                }
-                (Some(send), Some(receive)) if send.bytes < receive.bytes => {
-                    [Some(incoming(receive, combine)), Some(outgoing(send))]
-                }
-                (send, receive) => [send.map(outgoing), receive.map(|one| incoming(one, combine))],
-            };
-            let communicator = self.communicator;
-            program.instructions.extend(instructions.into_iter().flatten().map(|one| one.on(communicator)));
+            program.instructions.extend(exchange(send, receive, combine).map(|one| one.on(communicator)));
         }
     }
 }
 
-fn outgoing(send: Move) -> Instruction {
-    Instruction::send(send.to as u16, Operand::card(send.source), send.bytes)
+/// What a rank runs that sends one block and receives another, if there are both.
+///
+/// Blocks of one length go at once. Otherwise the longer goes first, at all cards, so that cards never wait for each other in a
+/// circle.
+pub(super) fn exchange(
+    send: Option<Move>,
+    receive: Option<Move>,
+    combine: Option<Combine>,
+) -> impl Iterator<Item = Instruction> {
+    let in_turn = match (send, receive) {
+        (Some(sent), Some(received)) if sent.bytes == received.bytes => [(send, receive), (None, None)],
+        (Some(sent), Some(received)) if sent.bytes < received.bytes => [(None, receive), (send, None)],
+        _ => [(send, None), (None, receive)],
+    };
+    in_turn.into_iter().filter_map(move |(send, receive)| instruction(send, receive, combine))
 }
 
-fn incoming(receive: Move, combine: Option<Combine>) -> Instruction {
-    let (from, destination) = (receive.from as u16, Operand::card(receive.destination));
-    match (receive.own, combine) {
-        (Some(own), Some(combine)) => {
-            Instruction::recv_reduce(combine, from, Operand::card(own), destination, receive.bytes)
+/// Sends and receives blocks of one length, at once if there are both.
+fn instruction(send: Option<Move>, receive: Option<Move>, combine: Option<Combine>) -> Option<Instruction> {
+    let bytes = send.or(receive)?.bytes;
+    let sent = send.map(|one| (one.to as u16, Operand::card(one.source)));
+    let received = receive.map(|one| (one.from as u16, Operand::card(one.destination)));
+    let folded = receive.and_then(|one| one.own).map(Operand::card).zip(combine);
+    Some(match (sent, received, folded) {
+        (Some((to, source)), Some((from, destination)), Some((own, combine))) => {
+            Instruction::sendrecv_reduce(combine, (to, from), source, own, destination, bytes)
         }
-        _ => Instruction::recv(from, destination, receive.bytes),
-    }
-}
-
-fn both(send: Move, receive: Move, combine: Option<Combine>) -> Instruction {
-    let (to, from) = (send.to as u16, receive.from as u16);
-    let (source, destination) = (Operand::card(send.source), Operand::card(receive.destination));
-    match (receive.own, combine) {
-        (Some(own), Some(combine)) => {
-            Instruction::sendrecv_reduce(combine, (to, from), source, Operand::card(own), destination, send.bytes)
+        (Some((to, source)), Some((from, destination)), None) => {
+            Instruction::sendrecv(to, from, source, destination, bytes)
         }
-        _ => Instruction::sendrecv(to, from, source, destination, send.bytes),
-    }
+        (None, Some((from, destination)), Some((own, combine))) => {
+            Instruction::recv_reduce(combine, from, own, destination, bytes)
+        }
+        (None, Some((from, destination)), None) => Instruction::recv(from, destination, bytes),
+        (Some((to, source)), None, _) => Instruction::send(to, source, bytes),
+        (None, None, _) => return None,
+    })
 }
 
 /// Refuses what `way` has no rounds for, and what has nothing to send, unless it may go over other cards: direct might have no room
 /// for it.
 pub(super) fn check_rounds(request: &Request, way: &str, is_routed: bool) -> Result<(), Refusal> {
     let refuse = |cause| Err(Refusal::general(format!("{way} {cause}; use direct")));
-    let is_empty = match request.collective {
-        Collective::Barrier => false,
-        one if one.has_counts() => {
-            let ranks = 0..request.ranks();
-            let pairs = ranks.clone().flat_map(|from| ranks.clone().map(move |to| (from, to)));
-            pairs.filter(|(from, to)| from != to).all(|(from, to)| request.given(from, to) == 0)
-        }
-        _ => request.bytes == 0,
-    };
+    let is_empty = || !(0..request.ranks()).any(|rank| request.takes_part(rank));
     match request.ranks() {
         0 | 1 => refuse("needs two ranks"),
-        _ if is_empty && !is_routed => refuse("has nothing to send"),
+        _ if !is_routed && is_empty() => refuse("has nothing to send"),
         _ => Ok(()),
     }
 }

@@ -27,39 +27,33 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Dr
         let (before, after) = (request.input_bytes(rank), request.output_bytes(rank));
         let (mut input, mut output) = (whole(source.address, before), whole(destination.address, after));
         let mut tables = Tables::new();
+        let mut listed = |slot, operand, table| {
+            let pieces = pieces(operand, &table);
+            tables.insert(slot, table);
+            pieces
+        };
+        // Only the root of a scatterv or gatherv has a table; the others name its slot.
+        let is_root = rank == request.root;
         let instruction = match request.collective {
             Collective::Scatterv => {
-                let slot = if rank == request.root {
-                    let table = blocks.table(sends());
-                    input = pieces(source, &table);
-                    tables.insert(FIRST, table);
-                    FIRST
-                } else {
-                    0
-                };
-                Instruction::scatterv(root, source, destination, after, slot)
+                if is_root {
+                    input = listed(FIRST, source, blocks.table(sends()));
+                }
+                Instruction::scatterv(root, source, destination, after, FIRST)
             }
             Collective::Gatherv => {
-                let slot = if rank == request.root {
-                    let table = blocks.table(receives());
-                    output = pieces(destination, &table);
-                    tables.insert(FIRST, table);
-                    FIRST
-                } else {
-                    0
-                };
-                Instruction::gatherv(root, source, destination, before, slot)
+                if is_root {
+                    output = listed(FIRST, destination, blocks.table(receives()));
+                }
+                Instruction::gatherv(root, source, destination, before, FIRST)
             }
             Collective::Allgatherv => {
-                let table = blocks.table(receives());
-                output = pieces(destination, &table);
-                tables.insert(FIRST, table);
+                output = listed(FIRST, destination, blocks.table(receives()));
                 Instruction::allgatherv(source, destination, before, FIRST)
             }
             _ => {
-                let (first, second) = (blocks.table(sends()), blocks.table(receives()));
-                (input, output) = (pieces(source, &first), pieces(destination, &second));
-                tables.extend([(FIRST, first), (SECOND, second)]);
+                input = listed(FIRST, source, blocks.table(sends()));
+                output = listed(SECOND, destination, blocks.table(receives()));
                 Instruction::alltoallv(source, destination, FIRST, SECOND)
             }
         };

@@ -96,6 +96,26 @@ parsed! { Collective("collective", UnknownCollective) }
 
 parsed! { Algorithm("algorithm", UnknownAlgorithm) }
 
+impl Algorithm {
+    /// Whether the algorithm can run `one`, on cards that have what it needs.
+    pub(crate) fn does(self, one: Collective) -> bool {
+        use Collective::{Allgather, Allgatherv, Allreduce, Alltoall, Alltoallv, Barrier, Broadcast};
+        use Collective::{Gather, Gatherv, Scatter, Scatterv, Sendrecv};
+        match self {
+            Algorithm::Direct | Algorithm::Switch => true,
+            Algorithm::TwoLevel => !one.has_peer(),
+            Algorithm::Lanes => !one.has_counts() && !matches!(one, Barrier | Sendrecv),
+            Algorithm::Multipath => one.has_peer() || one == Broadcast || one.reduces(),
+            Algorithm::Binomial => one.has_root() && !one.has_peer() || matches!(one, Barrier | Allreduce),
+            Algorithm::Ring => one.reduces() || matches!(one, Allgather | Allgatherv | Broadcast),
+            Algorithm::Relay => {
+                let has_blocks = matches!(one, Scatter | Scatterv | Gather | Gatherv | Alltoall | Alltoallv);
+                one.has_peer() || one == Sendrecv || has_blocks
+            }
+        }
+    }
+}
+
 impl Collective {
     /// Whether the collective uses [`Request::root`](super::Request::root).
     pub const fn has_root(self) -> bool {

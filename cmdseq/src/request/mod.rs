@@ -94,6 +94,11 @@ impl Request {
         self.counts.get(place as usize).copied().unwrap_or(0)
     }
 
+    /// Returns the bytes of the block from rank `from` to rank `to`, in collectives with a block for each pair, or for each rank.
+    pub(crate) fn block_between(&self, from: u32, to: u32) -> u64 {
+        if self.collective.has_counts() { self.given(from, to) } else { self.bytes }
+    }
+
     /// Returns the bytes of rank `rank`'s block, in collectives with one block for each rank.
     pub(crate) fn block(&self, rank: u32) -> u64 {
         if self.collective.has_counts() { self.counts.get(rank as usize).copied().unwrap_or(0) } else { self.bytes }
@@ -139,6 +144,45 @@ impl Request {
                 self.together(|from| self.given(from, rank))
             }
         }
+    }
+
+    /// Returns the bytes that must leave `rank` at least once.
+    pub(crate) fn leaving(&self, rank: u32) -> u64 {
+        use Collective::{Exscan, Gather, Gatherv, Recv, Reduce, Scan, Send};
+        match self.collective {
+            Scan | Exscan if rank + 1 == self.ranks() => 0,
+            Gather | Gatherv | Reduce if rank == self.root => 0,
+            Send | Recv if rank == self.peer => 0,
+            _ if self.ranks() < 2 => 0,
+            one if one.takes_blocks() => self.of_others(rank, self.input_bytes(rank)),
+            _ => self.input_bytes(rank),
+        }
+    }
+
+    /// Returns the bytes that must reach `rank`.
+    pub(crate) fn arriving(&self, rank: u32) -> u64 {
+        use Collective::{Broadcast, Recv, Scan, Scatter, Scatterv, Send};
+        match self.collective {
+            Scan if rank == 0 => 0,
+            Broadcast | Scatter | Scatterv | Send | Recv if rank == self.root => 0,
+            _ if self.ranks() < 2 => 0,
+            one if one.gives_blocks() => self.of_others(rank, self.output_bytes(rank)),
+            _ => self.output_bytes(rank),
+        }
+    }
+
+    /// Of `all` bytes of blocks, those of other ranks than `rank`.
+    fn of_others(&self, rank: u32, all: u64) -> u64 {
+        match self.collective.has_counts() || all == 0 {
+            true => all.saturating_sub(self.block_between(rank, rank)),
+            // Saturated where all blocks are.
+            false => self.bytes.saturating_mul(u64::from(self.ranks()) - 1),
+        }
+    }
+
+    /// Whether `rank` sends to another or receives from another.
+    pub(crate) fn takes_part(&self, rank: u32) -> bool {
+        self.collective == Collective::Barrier || self.leaving(rank) > 0 || self.arriving(rank) > 0
     }
 
     /// Whether contributions must be folded in rank order, because another order could change the bits.

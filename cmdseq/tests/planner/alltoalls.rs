@@ -19,11 +19,11 @@ fn an_alltoall_without_room_runs_in_place() {
         let request = request(Collective::Alltoall, rows * columns, bytes, None);
         let chosen = plan(&request, &narrow).unwrap();
         check(&chosen, &narrow);
-        assert!(chosen.replaces_input() && chosen.notes.iter().any(|note| note.contains("replaces the input")));
+        assert!(chosen.replaces_input && chosen.notes.iter().any(|note| note.contains("replaces the input")));
         let input = data(&request);
         assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input), "{rows}x{columns}, {bytes} B");
         narrow.memory_bytes *= 4;
-        assert!(!plan(&request, &narrow).unwrap().replaces_input());
+        assert!(!plan(&request, &narrow).unwrap().replaces_input);
     }
 }
 
@@ -35,7 +35,7 @@ fn an_alltoall_with_little_room_keeps_its_input() {
         let request = request(Collective::Alltoall, rows * columns, bytes, None);
         let chosen = plan(&request, &narrow).unwrap();
         check(&chosen, &narrow);
-        assert!(!chosen.replaces_input());
+        assert!(!chosen.replaces_input);
         let of_passes = chosen.set.programs[0].instructions.len() as u32 / (rows + columns);
         assert!(of_passes > 1, "{rows}x{columns}, {bytes} B: {of_passes} passes");
         let input = data(&request);
@@ -57,7 +57,7 @@ fn an_alltoall_on_a_large_dragonfly_is_within_twice_the_bound() {
             let bound = request.lower_bound(&capabilities).unwrap().total_ps();
             let ratio = chosen.predicted.arrival_ps as f64 / bound as f64;
             assert!(ratio < most, "{rows}x{columns}, {bytes} B: {ratio:.2} times the bound");
-            assert!(!chosen.replaces_input());
+            assert!(!chosen.replaces_input);
         }
     }
 }
@@ -80,7 +80,7 @@ fn passes_over_tables_cover_all_of_each_block() {
         let program = &chosen.set.programs[0];
         let of_passes = program.instructions.len() / 10;
         assert!(of_passes > 1 && program.tables.len() > 4, "{bytes} B: {of_passes} passes");
-        assert!(!chosen.replaces_input());
+        assert!(!chosen.replaces_input);
         let input = data(&request);
         assert_eq!(run(&chosen, &crowded, &input), expected(&request, &input), "{bytes} B");
     }
@@ -100,7 +100,7 @@ proptest! {
                 one.address < other.address + other.bytes && other.address < one.address + one.bytes
             };
             let is_spent = program.input.iter().any(|input| program.output.iter().any(|output| meets(input, output)));
-            prop_assert_eq!(chosen.replaces_input(), is_spent);
+            prop_assert_eq!(chosen.replaces_input, is_spent);
             let input = data(&request);
             prop_assert_eq!(run(&chosen, &narrow, &input), expected(&request, &input));
         }

@@ -232,10 +232,10 @@ fn an_alltoall_without_room_runs_in_place() {
     let (_fabric, mut cluster) = open(Profile { memory_bytes: 32 << 20, ..Profile::optweb_dragonfly(2, 15) });
     let case = |bytes| Case { operation: "alltoall", ranks: 30, bytes, root: 0, peer: 0 };
     let planned = |bytes| plan(&request(&case(bytes), (0..30).collect(), None), cluster.capabilities());
-    assert!(!planned(100_000).unwrap().replaces_input() && planned(1_100_000).is_err());
+    assert!(!planned(100_000).unwrap().replaces_input && planned(1_100_000).is_err());
     // Two passes, of which the last is shorter.
     let plan = planned(610_000).unwrap();
-    assert!(plan.replaces_input());
+    assert!(plan.replaces_input);
     let report = run(&mut cluster, &plan, &Moving { case: case(610_000), seed: 7 }, false).unwrap();
     let counted_ps = report.arrival_cycles * 1_000_000_000 / u64::from(report.clock_khz);
     let difference = plan.predicted.arrival_ps.abs_diff(counted_ps);

@@ -163,7 +163,7 @@ impl Planned {
 
     /// Notes that a launch has begun.
     pub(crate) fn spend_inputs(&mut self) {
-        if self.plan.replaces_input() {
+        if self.plan.replaces_input {
             self.spent_inputs = vec![true; self.plan.request.ranks() as usize];
         }
     }

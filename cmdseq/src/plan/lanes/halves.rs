@@ -37,8 +37,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     let halves = Halves::new(request, capabilities)?;
     let draft = match Way::of_blocks(request).or_else(|| Way::of_vector(request)) {
         Some(way) => halves.in_phases(request, capabilities, way),
-        None if request.collective == Collective::Alltoall => halves.alltoall(request, capabilities),
-        None => Err(Refusal::general(format!("lanes is not for {}", request.collective))),
+        None => halves.alltoall(request, capabilities),
     };
     draft.map(|draft| vec![draft])
 }

@@ -22,6 +22,7 @@ use crate::plan::channels::has_stripes_apart;
 use crate::plan::draft::Draft;
 use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::placement::{pieces_at, unit};
+use crate::plan::rounds::{Move, exchange};
 use crate::refusal::Refusal;
 use crate::request::{Algorithm, Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand, Operation};
@@ -47,8 +48,8 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     ticks.draft.lies(request, |rank| {
         let input = pieces_at(scan.block, request.input_bytes(rank), |number| scan.stripe(number));
         let output = pieces_at(scan.block, request.output_bytes(rank), |number| match scan.has_prefix(rank) {
-            true => scan.output(number, 0).address,
-            false => scan.carry_of(number, 0).address,
+            true => scan.output(number, 0),
+            false => scan.carry_of(number, 0),
         });
         (input, output)
     });
@@ -136,42 +137,37 @@ impl Scan {
         2 * self.half * u64::from(number)
     }
 
-    fn output(&self, number: u32, piece: u64) -> Operand {
-        Operand::card(self.stripe(number) + self.block + self.piece * piece)
+    fn output(&self, number: u32, piece: u64) -> u64 {
+        self.stripe(number) + self.block + self.piece * piece
     }
 
-    fn carry_of(&self, number: u32, piece: u64) -> Operand {
-        Operand::card(self.stripe(self.grid.size + number) + self.piece * piece)
+    fn carry_of(&self, number: u32, piece: u64) -> u64 {
+        self.stripe(self.grid.size + number) + self.piece * piece
     }
 
     /// The prefix up to `column`.
-    fn prefix(&self, column: u32, piece: u64) -> Operand {
+    fn prefix(&self, column: u32, piece: u64) -> u64 {
         let first = if piece % 2 == 0 { 0 } else { self.grid.size };
-        Operand::card(self.stripe(first + column) + self.half)
+        self.stripe(first + column) + self.half
     }
 
     fn own_carry(&self, piece: u64) -> Operand {
-        Operand::card(self.prefix(0, piece).address + self.piece)
-    }
-
-    /// The prefix that belongs to the output of the rank in `column`, if there is one.
-    fn prefix_for(&self, column: u32, piece: u64) -> Option<Operand> {
-        column.checked_sub(self.is_exclusive.into()).map(|last| self.prefix(last, piece))
+        Operand::card(self.prefix(0, piece) + self.piece)
     }
 
     fn prefixes(&self, piece: u64) -> InLane {
-        let (from, to) = (Operand::card(self.piece * piece).striped(), self.prefix(0, piece).striped());
+        let [from, to] = [self.piece * piece, self.prefix(0, piece)].map(|address| Operand::card(address).striped());
         (ALONG_ROWS, Instruction::alltoall_scan(self.combine, from, to, self.bytes(piece)).on(ROW))
     }
 
     fn carry(&self, piece: u64) -> InLane {
-        let total = self.prefix(self.grid.size - 1, piece);
+        let total = Operand::card(self.prefix(self.grid.size - 1, piece));
         let one = Instruction::exscan(self.combine, total, self.own_carry(piece), self.bytes(piece));
         (ALONG_COLUMNS, one.on(COLUMN))
     }
 
     fn carries(&self, rank: u32, piece: u64) -> Option<InLane> {
-        let to = self.carry_of(0, piece).striped();
+        let to = Operand::card(self.carry_of(0, piece)).striped();
         let one = Instruction::allgather(self.own_carry(piece), to, self.bytes(piece)).on(ROW);
         self.has_carry(rank).then_some((ALONG_ROWS, one))
     }
@@ -179,46 +175,38 @@ impl Scan {
     /// Sends to each card of the row its prefix, and folds those that arrive.
     fn results(&self, rank: u32, piece: u64) -> Vec<InLane> {
         let (own, columns) = (self.column(rank), self.grid.size);
+        let has_carry = self.has_carry(rank);
         let lane = |job: u32| (u64::from(job) % self.lanes) as u8;
-        let away = (1..columns).filter_map(|step| {
-            let (to, from) = ((own + step) % columns, (own + columns - step) % columns);
-            Some((lane(step - 1), self.exchange(rank, (to, from), piece)?.on(ROW)))
-        });
-        away.chain(self.own_result(rank, piece).into_iter().zip(columns - 1..).map(|(one, job)| (lane(job), one)))
-            .collect()
+        let at_step = |step: u32| {
+            let [to, from] = [own + step, own + columns - step].map(|column| column % columns);
+            let [sent, received] = [(own, to), (from, own)].map(|way| self.prefix_to(way, piece, has_carry));
+            exchange(sent, received, Some(self.combine)).map(move |one| (lane(step - 1), one.on(ROW)))
+        };
+        // Without a carry, the prefix of the own block goes like those of the others.
+        let steps = if has_carry { columns } else { columns + 1 };
+        let folds = if has_carry { self.folds(own, piece) } else { Vec::new() };
+        let folds = folds.into_iter().zip(columns - 1..).map(|(one, job)| (lane(job), one));
+        (1..steps).flat_map(at_step).chain(folds).collect()
     }
 
-    /// Sends its prefix to the card in column `to`, and receives the own one from that in column `from`.
-    fn exchange(&self, rank: u32, (to, from): (u32, u32), piece: u64) -> Option<Instruction> {
-        let bytes = self.bytes(piece);
-        let (to_rank, from_rank) = (to as u16, from as u16);
-        let (carry, output) = (self.carry_of(from, piece), self.output(from, piece));
-        let is_received = self.has_prefix(rank);
-        Some(match (self.prefix_for(to, piece), is_received, self.has_carry(rank)) {
-            (Some(prefix), true, true) => {
-                Instruction::sendrecv_reduce(self.combine, (to_rank, from_rank), prefix, carry, output, bytes)
-            }
-            (Some(prefix), true, false) => Instruction::sendrecv(to_rank, from_rank, prefix, output, bytes),
-            (Some(prefix), false, _) => Instruction::send(to_rank, prefix, bytes),
-            (None, true, true) => Instruction::recv_reduce(self.combine, from_rank, carry, output, bytes),
-            (None, true, false) => Instruction::recv(from_rank, output, bytes),
-            (None, false, _) => return None,
-        })
+    /// The prefix of the block of the first of two columns, on its way to the card in the other, if there is one.
+    fn prefix_to(&self, (from, to): (u32, u32), piece: u64, is_folded: bool) -> Option<Move> {
+        let source = self.prefix(to.checked_sub(self.is_exclusive.into())?, piece);
+        let own = is_folded.then(|| self.carry_of(from, piece));
+        Some(Move { from, to, source, destination: self.output(from, piece), bytes: self.bytes(piece), own })
     }
 
-    /// What becomes of the prefix of the own block.
-    fn own_result(&self, rank: u32, piece: u64) -> Vec<Instruction> {
-        let (own, bytes) = (self.column(rank), self.bytes(piece));
-        let Some(prefix) = self.prefix_for(own, piece) else { return Vec::new() };
-        let (carry, output) = (self.carry_of(own, piece), self.output(own, piece));
-        if !self.has_carry(rank) {
-            return vec![Instruction::sendrecv(own as u16, own as u16, prefix, output, bytes).on(ROW)];
-        }
+    /// Folds the prefix of the own block with its carry, one half in each of two lanes.
+    fn folds(&self, column: u32, piece: u64) -> Vec<Instruction> {
+        let Some(Move { source, destination, bytes, .. }) = self.prefix_to((column, column), piece, true) else {
+            return Vec::new();
+        };
         let first = (bytes / 2).next_multiple_of(self.unit).min(bytes);
-        let part = |begin: u64, end: u64| {
-            let [carry, prefix, output] = [carry, prefix, output].map(|one| Operand::card(one.address + begin));
+        let part = |(begin, end): (u64, u64)| {
+            let [carry, prefix, output] =
+                [self.carry_of(column, piece), source, destination].map(|address| Operand::card(address + begin));
             Instruction::fold(self.combine, carry, prefix, output, end - begin)
         };
-        [(0, first), (first, bytes)].into_iter().filter(|(begin, end)| begin < end).map(|(b, e)| part(b, e)).collect()
+        [(0, first), (first, bytes)].into_iter().filter(|(begin, end)| begin < end).map(part).collect()
     }
 }

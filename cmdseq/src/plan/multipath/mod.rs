@@ -26,13 +26,7 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
         }
         _ => {}
     }
-    let Some(way) = Way::of_vector(request) else {
-        return Err(Refusal::general(format!(
-            "multipath is for send, recv, broadcast, reduce, allreduce, reduce_scatter, scan and exscan, not for {}, which uses all \
-             links in any case",
-            request.collective
-        )));
-    };
+    let Some(way) = Way::of_vector(request) else { return Ok(Vec::new()) };
     if request.ranks() < 2 || (request.collective.has_peer() && request.root == request.peer) {
         return Err(Refusal::general("multipath needs two different cards".into()));
     }

@@ -97,7 +97,9 @@ fn each_step(job: Job<'_>, model: &CostModel, mut timed: impl FnMut(usize, &Time
         let shape = alike.shape(&together, &issued);
         let times = shape.as_ref().and_then(|shape| alike.find(shape, &issued)).unwrap_or_else(|| {
             let parts = together.iter().zip(&issued).map(|(one, issue)| Part::new(*one, *issue, job));
-            let times = step.run(&parts.collect::<Vec<_>>());
+            let mut parts: Vec<Part<'_>> = parts.collect();
+            step.pair(&mut parts);
+            let times = step.run(&parts);
             if let Some(shape) = shape {
                 alike.add(shape, issued, times.clone());
             }

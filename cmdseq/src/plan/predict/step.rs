@@ -18,6 +18,10 @@ pub(super) struct Part<'a> {
     pub(super) moved: Transfers,
     pub(super) membership: Option<Membership<'a>>,
     pub(super) is_rendezvous: bool,
+    /// By place in its receives, the part that sends it. This and the next: once they are [paired](Step::pair).
+    pub(super) sources: Vec<Option<usize>>,
+    /// By place in its sends, the part that receives it, and the place in the receives of that.
+    pub(super) targets: Vec<Option<(usize, usize)>>,
 }
 
 impl<'a> Part<'a> {
@@ -29,7 +33,9 @@ impl<'a> Part<'a> {
         let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
         let context = membership.map_or(alone, |one| one.context(tables, capabilities));
         let moved = transfers(instruction, &context).unwrap_or_default();
-        Part { rank, instruction, issue, moved, membership, is_rendezvous: is_rendezvous(instruction, capabilities) }
+        let is_rendezvous = is_rendezvous(instruction, capabilities);
+        let (sources, targets) = (Vec::new(), Vec::new());
+        Part { rank, instruction, issue, moved, membership, is_rendezvous, sources, targets }
     }
 
     /// How many streams empty its receive buffers: one for a fold, else one for each block; none if nothing lies there.
@@ -65,6 +71,16 @@ impl<'a> Part<'a> {
         self.membership.map_or(0, |one| one.own)
     }
 
+    /// Place of what comes from rank `rank` of the communicator among the receives.
+    fn receive_from(&self, rank: u32) -> Option<usize> {
+        let receives = &self.moved.receives;
+        // Most receive from all others, in the order of ranks.
+        let likely = [rank as usize, (rank as usize).wrapping_sub(1)];
+        let is_from = |at: &usize| receives.get(*at).is_some_and(|receive| receive.peer_rank == rank);
+        let at = likely.into_iter().find(is_from);
+        at.or_else(|| receives.iter().position(|receive| receive.peer_rank == rank))
+    }
+
     /// Rank of the programs of rank `rank` of the communicator.
     fn partner(&self, rank: u32) -> Option<usize> {
         self.membership?.program_rank(rank)
@@ -91,7 +107,7 @@ pub(super) struct Step<'a> {
     pub(super) clock: &'a Clock<'a>,
     pub(super) flows: Flows,
     wires: Wires,
-    /// Place among the parts of the step by rank of the programs; `None` between steps.
+    /// Place among the parts of the step by rank of the programs; `None` but while they are paired.
     place: Vec<Option<usize>>,
     signals: Signals,
 }
@@ -297,7 +313,6 @@ impl Step<'_> {
     fn transfer(&mut self, parts: &[Part<'_>]) -> Vec<Times> {
         self.clear();
         let passes: Vec<Passes> = parts.iter().map(|_| self.card()).collect();
-        self.meet(parts);
         let headers: Vec<Moment> = (0..parts.len()).map(|own| self.header_out(parts, own)).collect();
         let mut streams = Vec::with_capacity(parts.len());
         for own in 0..parts.len() {
@@ -307,39 +322,22 @@ impl Step<'_> {
             streams.push(of);
         }
         self.flows.run();
-        let times = self.times(parts, &streams);
-        self.part(parts);
-        times
+        self.times(parts, &streams)
     }
 
-    /// Notes which part is whose, for all that follows up to [`part`](Self::part).
-    pub(super) fn meet(&mut self, parts: &[Part<'_>]) {
-        for (place, part) in parts.iter().enumerate() {
-            self.place[part.rank] = Some(place);
+    /// Finds the sources and the targets of all parts of a step.
+    pub(super) fn pair(&mut self, parts: &mut [Part<'_>]) {
+        parts.iter().enumerate().for_each(|(place, part)| self.place[part.rank] = Some(place));
+        for own in 0..parts.len() {
+            let part = &parts[own];
+            let place_of = |rank: u32| self.place.get(part.partner(rank)?).copied().flatten();
+            let target =
+                |rank: u32| place_of(rank).and_then(|place| Some((place, parts[place].receive_from(part.own_rank())?)));
+            let sources = part.moved.receives.iter().map(|receive| place_of(receive.peer_rank)).collect();
+            let targets = part.moved.sends.iter().map(|send| target(send.peer_rank)).collect();
+            (parts[own].sources, parts[own].targets) = (sources, targets);
         }
-    }
-
-    /// Ends what [`meet`](Self::meet) began.
-    pub(super) fn part(&mut self, parts: &[Part<'_>]) {
-        for part in parts {
-            self.place[part.rank] = None;
-        }
-    }
-
-    /// Place of the part that `part` sends to or receives from as rank `other`.
-    pub(super) fn place_of(&self, part: &Part<'_>, other: u32) -> Option<usize> {
-        self.place.get(part.partner(other)?).copied().flatten()
-    }
-
-    /// Part, and place among its receives, of what `part` sends to rank `other`.
-    pub(super) fn receive_of(&self, parts: &[Part<'_>], part: &Part<'_>, other: u32) -> Option<(usize, usize)> {
-        let (place, own) = (self.place_of(part, other)?, part.membership?.own);
-        let receives = &parts.get(place)?.moved.receives;
-        // Most receive from all others, in the order of ranks.
-        let likely = [own as usize, (own as usize).wrapping_sub(1)];
-        let is_own = |at: &usize| receives.get(*at).is_some_and(|receive| receive.peer_rank == own);
-        let at = likely.into_iter().find(is_own);
-        Some((place, at.or_else(|| receives.iter().position(|receive| receive.peer_rank == own))?))
+        parts.iter().for_each(|part| self.place[part.rank] = None);
     }
 
     /// When part `own` has announced its data, once it is read and all destinations are ready.
@@ -348,8 +346,8 @@ impl Step<'_> {
         let mut start = self.clock.dispatched(part.issue, timing.memory_read_cycles);
         if part.is_rendezvous && !part.moved.sends.is_empty() {
             start = start.max(self.clock.controls_out(part.issue));
-            for send in &part.moved.sends {
-                let Some(place) = self.place_of(part, send.peer_rank) else { continue };
+            for (send, target) in part.moved.sends.iter().zip(&part.targets) {
+                let Some((place, _)) = *target else { continue };
                 let control = u64::from(timing.control_ps).saturating_add(self.farther(part, send.peer_rank));
                 start = start.max(self.clock.controls_out(parts[place].issue).later(control));
             }
@@ -364,13 +362,12 @@ impl Step<'_> {
         let at = |place: usize, address: u64| passes[place].channels + clock.channel(address) as u32;
         let mut streams = Streams::default();
         let (mut together, mut over) = (Vec::new(), Vec::new());
-        for send in &part.moved.sends {
+        for (send, target) in part.moved.sends.iter().zip(&part.targets) {
             over.clear();
             self.links(part.nodes(send.peer_rank), &mut over);
-            // No list: there are as many as pairs of ranks.
             let (mut written, mut folded) = (None, None);
             if part.is_rendezvous
-                && let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank)
+                && let Some((place, receive)) = *target
             {
                 let moved = &parts[place].moved;
                 // The contributions to a fold pass together: one of them stands for the result of all, if it has one only.
@@ -421,22 +418,22 @@ impl Step<'_> {
     ) -> usize {
         let (clock, part) = (self.clock, &parts[own]);
         let is_set = clock.dispatched(part.issue, 0);
-        let head = |rank: u32| {
-            let to_buffer = clock.to_buffer_ps().saturating_add(self.farther(part, rank));
-            let head = self.place_of(part, rank).map(|place| headers[place].later(to_buffer));
+        let head = |receive: usize| {
+            let farther = self.farther(part, part.moved.receives[receive].peer_rank);
+            let to_buffer = clock.to_buffer_ps().saturating_add(farther);
+            let head = part.sources[receive].map(|place| headers[place].later(to_buffer));
             head.map_or(is_set, |head| is_set.max(head))
         };
         let at = |address: u64| passes.channels + clock.channel(address) as u32;
         if let Some(reduced) = part.moved.reduced {
-            let heads = part.moved.receives.iter().map(|receive| head(receive.peer_rank));
-            let start = heads.fold(is_set, Moment::max);
+            let start = (0..part.moved.receives.len()).map(head).fold(is_set, Moment::max);
             let results =
                 if part.moved.partials.is_empty() { &[reduced.destination][..] } else { &part.moved.partials };
             let over = results.iter().map(|address| at(*address)).chain([passes.fold]);
             return self.flows.stream(start, clock.whole_beats(reduced.bytes), over);
         }
         let receive = &part.moved.receives[drain];
-        let start = head(receive.peer_rank);
+        let start = head(drain);
         self.flows.stream(start, clock.whole_beats(receive.bytes), [at(receive.address)])
     }
 
@@ -449,8 +446,8 @@ impl Step<'_> {
         let mut out: Vec<Vec<Option<Moment>>> =
             parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect();
         for ((part, streams), times) in parts.iter().zip(streams).zip(&mut times) {
-            for (send, stream) in part.moved.sends.iter().zip(&streams.sends) {
-                if let Some((place, receive)) = self.receive_of(parts, part, send.peer_rank) {
+            for ((send, target), stream) in part.moved.sends.iter().zip(&part.targets).zip(&streams.sends) {
+                if let Some((place, receive)) = *target {
                     out[place][receive] = Some(self.out(part, send.peer_rank, *stream));
                 }
             }
@@ -462,8 +459,7 @@ impl Step<'_> {
             for (receive, out) in out.iter().enumerate() {
                 let counted = folded.or_else(|| Some(self.counted((*out)?, streams, receive)));
                 if let Some(counted) = counted {
-                    let source = self.place_of(part, part.moved.receives[receive].peer_rank);
-                    self.count(part, receive, (place, source), counted, &mut times);
+                    self.count(part, receive, place, counted, &mut times);
                 }
             }
         }
@@ -494,18 +490,11 @@ impl Step<'_> {
         times.t2 = times.t2.max(times.t1);
     }
 
-    /// Adds what follows from the block of receive number `receive` of `part` being counted in: for the part, which is at the
-    /// first of these places, and for its source at the other.
-    pub(super) fn count(
-        &self,
-        part: &Part<'_>,
-        receive: usize,
-        (place, source): (usize, Option<usize>),
-        counted: Moment,
-        times: &mut [Times],
-    ) {
+    /// Adds what follows from the block of receive number `receive` of `part` being counted in: for the part, which is at `place`, and
+    /// for its source.
+    pub(super) fn count(&self, part: &Part<'_>, receive: usize, place: usize, counted: Moment, times: &mut [Times]) {
         times[place].arrive(counted);
-        if let Some(source) = source {
+        if let Some(source) = part.sources[receive] {
             let farther = self.farther(part, part.moved.receives[receive].peer_rank);
             let acknowledge = u64::from(self.clock.model.timing.acknowledge_ps).saturating_add(farther);
             times[source].t2 = times[source].t2.max(counted.later(acknowledge));

@@ -100,10 +100,6 @@ struct Meeting<'a> {
     streams: Vec<Streams>,
     /// What is known of the times of each part.
     times: Vec<Times>,
-    /// By part and place in its receives, the part that sends it.
-    sources: Vec<Vec<Option<usize>>>,
-    /// By part and place in its sends, the part that receives it, and the place in the receives of that.
-    targets: Vec<Vec<Option<(usize, usize)>>>,
     /// By part and place in its receives, when the last beat was at the last link; `None` before, and once it is counted in.
     out: Vec<Vec<Option<Moment>>>,
     waits: Vec<Waits>,
@@ -215,12 +211,10 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
     /// Begins what leaves a part.
     fn depart(&mut self, step: usize, place: usize) {
         let Some(meeting) = &mut self.meetings[step] else { return };
-        self.step.meet(&meeting.parts);
         meeting.headers[place] = self.step.header_out(&meeting.parts, place);
         let streams = self.step.departures(&meeting.parts, place, meeting.headers[place], &meeting.passes);
-        self.step.part(&meeting.parts);
         let mut sent: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
-        for (target, stream) in meeting.targets[place].iter().zip(&streams.sends) {
+        for (target, stream) in meeting.parts[place].targets.iter().zip(&streams.sends) {
             sent.entry(*stream).or_default().extend(target);
         }
         let own = streams.own.filter(|own| !sent.contains_key(own));
@@ -234,9 +228,7 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
     /// Begins what empties a receive buffer of the part at `place`.
     fn drain(&mut self, step: usize, place: usize, receive: usize) {
         let Some(meeting) = &mut self.meetings[step] else { return };
-        self.step.meet(&meeting.parts);
         let stream = self.step.drain(&meeting.parts, place, receive, &meeting.headers, meeting.passes[place]);
-        self.step.part(&meeting.parts);
         meeting.streams[place].drains[receive] = stream;
         note(&mut self.kinds, stream, Kind::Drain { step, place, receive });
     }
@@ -283,9 +275,7 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
     /// Ends the parts of a step that are issued, and wait for streams that never end.
     fn give_up(&mut self, step: usize) {
         let Some(meeting) = self.meetings[step].take() else { return };
-        self.step.meet(&meeting.parts);
         let times = self.step.times(&meeting.parts, &meeting.streams);
-        self.step.part(&meeting.parts);
         for (place, times) in times.iter().enumerate() {
             if meeting.is_issued[place] && !meeting.has_ended[place] {
                 self.tell(step, place, times);
@@ -309,26 +299,16 @@ impl<F: FnMut(usize, &Times)> Together<'_, F> {
 impl<'a> Meeting<'a> {
     fn of(instructions: &[(usize, usize)], job: Job<'a>, cards: &[Passes], step: &mut Step<'_>) -> Self {
         let part = |one: &(usize, usize)| Part::new(*one, Moment::default(), job);
-        let parts: Vec<Part<'a>> = instructions.iter().map(part).collect();
+        let mut parts: Vec<Part<'a>> = instructions.iter().map(part).collect();
         let count = parts.len();
-        step.meet(&parts);
-        let sources = |part: &Part<'_>| {
-            let receives = part.moved.receives.iter();
-            receives.map(|receive| step.place_of(part, receive.peer_rank)).collect::<Vec<_>>()
-        };
-        let sources: Vec<_> = parts.iter().map(sources).collect();
-        let targets = |part: &Part<'_>| {
-            part.moved.sends.iter().map(|send| step.receive_of(&parts, part, send.peer_rank)).collect::<Vec<_>>()
-        };
-        let targets: Vec<_> = parts.iter().map(targets).collect();
-        step.part(&parts);
+        step.pair(&mut parts);
         let none_yet = |part: &Part<'_>| Streams {
             sends: vec![NONE_YET; part.moved.sends.len()],
             own: part.has_own().then_some(NONE_YET),
             drains: vec![NONE_YET; part.drains()],
         };
-        let waits = |(place, part): (usize, &Part<'_>)| {
-            let (sources, targets) = (sources[place].iter().flatten().count(), targets[place].iter().flatten().count());
+        let waits = |part: &Part<'_>| {
+            let (sources, targets) = (part.sources.iter().flatten().count(), part.targets.iter().flatten().count());
             let leaving = if part.is_one_stream() { 1 } else { part.moved.sends.len() + usize::from(part.has_own()) };
             Waits { sources, targets, leaving, coming: sources, uncounted: sources + targets }
         };
@@ -340,20 +320,18 @@ impl<'a> Meeting<'a> {
             streams: parts.iter().map(none_yet).collect(),
             times: vec![Times::default(); count],
             out: parts.iter().map(|part| vec![None; part.moved.receives.len()]).collect(),
-            waits: parts.iter().enumerate().map(waits).collect(),
+            waits: parts.iter().map(waits).collect(),
             is_transfer: is_transfer(&parts),
             parts,
-            sources,
-            targets,
         }
     }
 
     /// The instruction at `place` is issued. Returns the parts that send now, and the receive buffers that are emptied now, by
     /// part and receive.
     fn issued(&mut self, place: usize) -> (Vec<usize>, BTreeSet<(usize, usize)>) {
-        let sources = self.sources[place].iter().flatten().copied();
+        let sources = self.parts[place].sources.iter().flatten().copied();
         sources.clone().for_each(|source| self.waits[source].targets -= 1);
-        for (target, _) in self.targets[place].iter().flatten() {
+        for (target, _) in self.parts[place].targets.iter().flatten() {
             self.waits[*target].sources -= 1;
         }
         let departing = match self.parts[place].is_rendezvous {
@@ -365,7 +343,7 @@ impl<'a> Meeting<'a> {
             false => vec![place],
         };
         let own = (0..self.parts[place].drains()).map(|receive| (place, receive));
-        let buffers = own.chain(self.targets[place].iter().flatten().copied());
+        let buffers = own.chain(self.parts[place].targets.iter().flatten().copied());
         (departing, buffers.filter_map(|buffer| self.filled(buffer)).collect())
     }
 
@@ -375,7 +353,7 @@ impl<'a> Meeting<'a> {
         let receive = if is_fold { 0 } else { receive };
         let has_come = match is_fold {
             true => self.waits[place].sources == 0,
-            false => self.sources[place][receive].is_none_or(|source| self.is_issued[source]),
+            false => self.parts[place].sources[receive].is_none_or(|source| self.is_issued[source]),
         };
         let is_new = self.streams[place].drains.get(receive) == Some(&NONE_YET);
         (self.is_issued[place] && has_come && is_new).then_some((place, receive))
@@ -407,9 +385,8 @@ impl<'a> Meeting<'a> {
         }
         for receive in receives {
             if out[receive].take().is_some() {
-                let source = self.sources[place][receive];
-                step.count(part, receive, (place, source), counted, &mut self.times);
-                for place in [Some(place), source].into_iter().flatten() {
+                step.count(part, receive, place, counted, &mut self.times);
+                for place in [Some(place), part.sources[receive]].into_iter().flatten() {
                     self.waits[place].uncounted -= 1;
                     concerned.push(place);
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use crate::Capabilities;
 use crate::plan::grid::Grid;
 use crate::refusal::Refusal;
-use crate::request::{Collective, Request};
+use crate::request::Request;
 
 /// The cards of a plan, and their links.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl Lines {
     /// Adds cards until all ranks that take part have paths to each other, each time as few as join one more rank. Returns their nodes.
     fn relays(mut self, request: &Request) -> Result<Vec<u32>, Refusal> {
         let mut relays = Vec::new();
-        let mut taking_part = (0..request.ranks()).filter(|rank| takes_part(request, *rank));
+        let mut taking_part = (0..request.ranks()).filter(|rank| request.takes_part(*rank));
         let Some(first) = taking_part.next() else { return Ok(relays) };
         let from = request.group[first as usize];
         for rank in taking_part {
@@ -193,19 +193,5 @@ impl Lines {
             at = line;
         }
         Some(nodes)
-    }
-}
-
-/// Whether a rank sends to another or receives from another.
-fn takes_part(request: &Request, rank: u32) -> bool {
-    let collective = request.collective;
-    let others = || (0..request.ranks()).filter(|other| *other != rank);
-    match collective {
-        Collective::Send | Collective::Recv => request.bytes > 0 && [request.root, request.peer].contains(&rank),
-        one if one.has_counts() => {
-            others().any(|other| request.given(rank, other) != 0 || request.given(other, rank) != 0)
-        }
-        Collective::Barrier => true,
-        _ => request.bytes > 0,
     }
 }

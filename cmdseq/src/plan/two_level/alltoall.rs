@@ -6,10 +6,11 @@ use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::phases;
 use crate::plan::placement::{Areas, pieces_of};
 use crate::plan::vector;
+use crate::program::Program;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::table::Entry;
-use crate::{Capabilities, Instruction, Operand, Operation, Table};
+use crate::{Capabilities, Instruction, Operand, Operation, Table, Tables};
 
 /// Most passes: a program has an instruction for each row and each column in each of them.
 const PASSES_MAX: u64 = 16;
@@ -37,13 +38,11 @@ fn in_areas(request: &Request, capabilities: &Capabilities, grid: Grid) -> Resul
     };
     let down = Instruction::alltoall(Operand::card(between), Operand::card(destination), row_bytes).on(COLUMN);
     let mut draft = grid.draft(request);
-    for program in &mut draft.programs {
-        program.instructions = (0..grid.groups).map(along).chain([down]).collect();
-        let place = |area: u64| {
-            pieces_of((0..request.ranks().into()).map(|number: u64| (area + number * block, request.bytes)))
-        };
-        [program.input, program.output] = [source, destination].map(place);
-    }
+    let instructions = (0..grid.groups).map(along).chain([down]).collect();
+    let place =
+        |area: u64| pieces_of((0..request.ranks().into()).map(|number: u64| (area + number * block, request.bytes)));
+    let [input, output] = [source, destination].map(place);
+    draft.programs.fill(Program { instructions, input, output, ..Program::default() });
     Ok(draft)
 }
 
@@ -106,7 +105,7 @@ impl InPlace {
         let spread = |distance: u64, bytes: u64| Table {
             entries: (0..grid.groups).map(|row| Entry { displacement: distance * u64::from(row), bytes }).collect(),
         };
-        let (mut instructions, mut tables) = (Vec::new(), Vec::new());
+        let (mut instructions, mut tables) = (Vec::new(), Tables::new());
         for begin in (0..bytes.max(1)).step_by(pass as usize) {
             let length = pass.min(bytes - begin);
             let slot = if begin == 0 || length == pass { 0 } else { 2 };
@@ -131,11 +130,8 @@ impl InPlace {
         let places = || (0..request.ranks()).map(|rank| grid.place(rank));
         let input = pieces_of(places().map(|(row, column)| (self.at(column, block * u64::from(row)), bytes)));
         let output = pieces_of(places().map(|(row, column)| (self.received(row, column), bytes)));
-        for program in &mut draft.programs {
-            program.tables = tables.iter().cloned().collect();
-            program.instructions.clone_from(&instructions);
-            (program.input, program.output) = (input.clone(), output.clone());
-        }
+        draft.programs.fill(Program { instructions, input, output, tables });
+        draft.replaces_input = true;
         Some(draft)
     }
 }

@@ -13,6 +13,7 @@ use crate::plan::draft::Draft;
 use crate::plan::grid::{COLUMN, Grid, ROW};
 use crate::plan::placement::pieces_of;
 use crate::plan::vector;
+use crate::program::Program;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::table::Entry;
@@ -41,13 +42,22 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) 
     if !capabilities.runs(Operation::Alltoallv) {
         return refuse("needs alltoallv");
     }
-    let alike = (1..=ALIKE_MAX).flat_map(|rows| (1..=ALIKE_MAX).map(move |columns| (rows, columns)));
-    let steps: Vec<Steps> = alike.filter_map(|alike| Steps::new(capabilities, grid, alike)).collect();
-    let of_passes = |count: u64| {
-        let passes = Passes::new(request, capabilities, count);
+    // Of numbers that give the same, the first is enough.
+    let numbers = |of: u32| {
+        let mut numbers: Vec<u32> = (1..=ALIKE_MAX).map(|alike| of.div_ceil(alike)).collect();
+        numbers.dedup();
+        numbers
+    };
+    let (rows, columns) = (numbers(grid.groups), numbers(grid.size));
+    let both = rows.iter().flat_map(|rows| columns.iter().map(move |columns| (*rows, *columns)));
+    let steps: Vec<Steps> = both.filter_map(|numbers| Steps::new(capabilities, grid, numbers)).collect();
+    let mut passes: Vec<Passes> = (1..=PASSES_MAX).map(|count| Passes::new(request, capabilities, count)).collect();
+    passes.dedup();
+    let of_passes = |passes: &Passes| {
+        let passes = *passes;
         steps.iter().filter_map(move |steps| Layout::new(capabilities, steps, passes))
     };
-    match (1..=PASSES_MAX).flat_map(of_passes).min_by_key(|layout| layout.cost(capabilities)) {
+    match passes.iter().flat_map(of_passes).min_by_key(|layout| layout.cost(capabilities)) {
         Some(layout) => Ok(layout.draft(request, capabilities)),
         None => refuse("has no room for blocks that long, or needs more tables than the cards have"),
     }
@@ -70,9 +80,8 @@ struct Steps {
 }
 
 impl Steps {
-    /// So many rows, and so many columns, have the same step. `None` if there are more steps than channels or tables.
-    fn new(capabilities: &Capabilities, grid: Grid, (rows_alike, columns_alike): (u32, u32)) -> Option<Self> {
-        let (rows, columns) = (grid.groups.div_ceil(rows_alike), grid.size.div_ceil(columns_alike));
+    /// With so many steps of rows, and of columns. `None` if there are more than channels or tables.
+    fn new(capabilities: &Capabilities, grid: Grid, (rows, columns): (u32, u32)) -> Option<Self> {
         let channels = capabilities.memory_channels;
         let steps = (channels + 1).checked_sub(rows)?;
         if steps < columns || u32::from(INPUT) + rows > capabilities.tables {
@@ -180,7 +189,7 @@ impl Area<'_> {
 
 /// The parts of a block that move in the passes. All are equally long, so that one set of tables is enough: the last may begin before
 /// the one before it ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Passes {
     /// Room for a block, and for a part.
     block: u64,
@@ -302,13 +311,8 @@ impl<'a> Layout<'a> {
         let received = |(row, column)| (output.of_row(row) + output.of_column(column), request.bytes);
         let given = |(row, column)| (self.input_of(row, column), request.bytes);
         let (input, output) = (pieces_of(places().map(given)), pieces_of(places().map(received)));
-        let tables: Vec<(u16, Table)> = (COMING..).zip(tables.map(table)).collect();
-        let instructions: Vec<Instruction> = passes.begins().flat_map(pass).collect();
-        for program in &mut draft.programs {
-            program.tables = tables.iter().cloned().collect();
-            program.instructions.clone_from(&instructions);
-            (program.input, program.output) = (input.clone(), output.clone());
-        }
+        let tables = (COMING..).zip(tables.map(table)).collect();
+        draft.programs.fill(Program { instructions: passes.begins().flat_map(pass).collect(), input, output, tables });
         draft
     }
 }

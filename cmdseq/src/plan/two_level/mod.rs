@@ -28,16 +28,13 @@ pub(super) fn build(request: &Request, capabilities: &Capabilities) -> Result<Ve
     if let Some(way) = Way::of_blocks(request).filter(|_| in_any_order) {
         return phases::build(request, capabilities, &grid.in_rank_order(request), way);
     }
-    let draft = match request.collective {
-        Collective::Alltoall => return alltoall::build(request, capabilities, grid),
-        Collective::Scan | Collective::Exscan if in_any_order => {
-            let in_blocks = scan::build(request, capabilities, grid);
-            return phases::possible([in_blocks, reduce::build(request, capabilities, grid)]);
+    let draft = match (request.collective, request.combine) {
+        (Collective::Alltoall, _) => return alltoall::build(request, capabilities, grid),
+        (Collective::Scan | Collective::Exscan, Some(combine)) if in_any_order => {
+            let in_blocks = scan::build(request, capabilities, combine, grid);
+            return phases::possible([in_blocks, reduce::build(request, capabilities, combine, grid)]);
         }
-        _ if request.collective.reduces() => reduce::build(request, capabilities, grid),
-        one if one.has_peer() => {
-            return Err(Refusal::general(format!("two-level is not for {one}; use direct, multipath or relay")));
-        }
+        (_, Some(combine)) => reduce::build(request, capabilities, combine, grid),
         _ => whole_vectors(request, capabilities, grid),
     };
     draft.map(|draft| vec![draft])

@@ -9,18 +9,20 @@ use crate::request::{Collective, Request};
 use crate::{Capabilities, Combine, Instruction, Operand};
 
 /// The programs of a reduction of all cards of `grid`.
-pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let Some(combine) = request.combine else {
-        return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
-    };
+pub(super) fn build(
+    request: &Request,
+    capabilities: &Capabilities,
+    combine: Combine,
+    grid: Grid,
+) -> Result<Draft, Refusal> {
     let has_rounds = request.needs_rank_order() || matches!(request.collective, Collective::Scan | Collective::Exscan);
     let draft = grid.draft(request);
     let draft = if has_rounds { draft.with_all(ALL, request, capabilities) } else { draft };
     let mut levels = Levels { request, capabilities, grid, combine, draft };
-    if request.needs_rank_order() {
-        levels.along_the_ranks()?;
-    } else {
-        levels.rows_and_columns()?;
+    match request.collective {
+        _ if request.needs_rank_order() => levels.along_the_ranks()?,
+        Collective::Scan | Collective::Exscan => levels.scan()?,
+        _ => levels.fold()?,
     }
     Ok(levels.draft)
 }
@@ -47,49 +49,29 @@ impl Levels<'_> {
         Areas::place(self.request, self.capabilities, sizes)
     }
 
-    /// Input and output of one vector each.
-    fn lie_whole(&mut self, input: u64, output: u64) {
-        let request = self.request;
-        let result = |rank| whole(output, request.output_bytes(rank));
-        self.draft.lies(request, |rank| (whole(input, request.input_bytes(rank)), result(rank)));
-    }
-
-    /// Input of a block for each rank, and output of one.
-    fn lie_in_blocks(&mut self, input: u64, output: u64, blocks: Blocks) {
-        let bytes = self.request.bytes;
+    /// Input, of a vector or a block for each rank, and output.
+    fn lie(&mut self, input: u64, output: u64) {
+        let (request, blocks) = (self.request, Blocks::of_ranks(self.request, self.capabilities));
         let at = |number| input + blocks.offset(number);
-        let given = |rank| pieces_at(bytes, self.request.input_bytes(rank), at);
-        self.draft.lies(self.request, |rank| (given(rank), whole(output, bytes)));
+        let given = |rank| pieces_at(request.bytes, request.input_bytes(rank), at);
+        self.draft.lies(request, |rank| (given(rank), whole(output, request.output_bytes(rank))));
     }
 
-    fn rows_and_columns(&mut self) -> Result<(), Refusal> {
-        match self.request.collective {
-            Collective::Reduce => self.reduce(),
-            Collective::Allreduce => self.allreduce(),
-            _ => self.scan(),
-        }
-    }
-
-    fn reduce(&mut self) -> Result<(), Refusal> {
+    /// Reduce and allreduce: in the rows, then in the columns with a rank that needs the result.
+    fn fold(&mut self) -> Result<(), Refusal> {
         let (how, bytes) = (self.combine, self.request.bytes);
         let [input, output, between] = self.place([bytes; 3])?;
+        let [source, result, middle] = [input, output, between].map(Operand::card);
         let (root_row, root_column) = self.grid.place(self.request.root);
-        let [source, result, middle] = [input, output, between].map(Operand::card);
-        self.phase(ROW, |_, _| Some(Instruction::reduce(how, root_column as u16, source, middle, bytes)));
-        self.phase(COLUMN, |_, column| {
-            (column == root_column).then(|| Instruction::reduce(how, root_row as u16, middle, result, bytes))
-        });
-        self.lie_whole(input, output);
-        Ok(())
-    }
-
-    fn allreduce(&mut self) -> Result<(), Refusal> {
-        let (how, bytes) = (self.combine, self.request.bytes);
-        let [input, output, between] = self.place([bytes; 3])?;
-        let [source, result, middle] = [input, output, between].map(Operand::card);
-        self.phase(ROW, |_, _| Some(Instruction::allreduce(how, source, middle, bytes)));
-        self.phase(COLUMN, |_, _| Some(Instruction::allreduce(how, middle, result, bytes)));
-        self.lie_whole(input, output);
+        let is_for_all = self.request.collective == Collective::Allreduce;
+        let one = |root: u32, from, to| match is_for_all {
+            true => Instruction::allreduce(how, from, to, bytes),
+            false => Instruction::reduce(how, root as u16, from, to, bytes),
+        };
+        self.phase(ROW, |_, _| Some(one(root_column, source, middle)));
+        let takes_part = |column| is_for_all || column == root_column;
+        self.phase(COLUMN, |_, column| takes_part(column).then(|| one(root_row, middle, result)));
+        self.lie(input, output);
         Ok(())
     }
 
@@ -129,7 +111,7 @@ impl Levels<'_> {
             Move { from: rank, to, source: kept(column), destination: output, bytes, own: Some(scanned) }
         };
         self.draft.round((0..self.request.ranks()).filter(is_folded).map(onward), Some(how));
-        self.lie_whole(input, output);
+        self.lie(input, output);
         Ok(())
     }
 
@@ -202,11 +184,7 @@ impl Levels<'_> {
             }
             _ => {}
         }
-        if is_scattered {
-            self.lie_in_blocks(input, output, blocks);
-        } else {
-            self.lie_whole(input, output);
-        }
+        self.lie(input, output);
         Ok(())
     }
 }

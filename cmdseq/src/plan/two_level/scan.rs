@@ -20,11 +20,13 @@ use crate::{Capabilities, Combine, Instruction, Operand};
 /// Id of the communicator of a row in which each card has the rank of the one before.
 const SHIFTED: u16 = ALL + 1;
 
-/// The programs of `request`, a scan or exscan in any order.
-pub(super) fn build(request: &Request, capabilities: &Capabilities, grid: Grid) -> Result<Draft, Refusal> {
-    let Some(combine) = request.combine else {
-        return Err(Refusal::general(format!("{} is not a reduction", request.collective)));
-    };
+/// The programs of `request`, a scan or exscan by `combine` in any order.
+pub(super) fn build(
+    request: &Request,
+    capabilities: &Capabilities,
+    combine: Combine,
+    grid: Grid,
+) -> Result<Draft, Refusal> {
     if request.placement.is_some() {
         return Err(Refusal::general("blocks are in stripes: a placement is not supported".into()));
     }
