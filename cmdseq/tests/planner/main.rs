@@ -353,7 +353,7 @@ proptest! {
         let touched = card_ranges(&before, &Context { rank: own, ranks, stripe_bytes, tables }).unwrap();
         // What a card does by itself, nobody can contradict.
         let is_alone = members.len() == 1
-            || before.operation == Operation::Fold
+            || matches!(before.operation, Operation::Copy | Operation::Fold)
             || (before.operation == Operation::Sendrecv && u32::from(before.peer) == own);
         match change {
             0 if fields.bytes && !is_alone => instruction.bytes += 32,
