@@ -37,21 +37,21 @@ impl Failing {
     }
 }
 
-/// Returns the error of a call that failed on some ranks, if it did: the own one, unless this rank only gave up because another
-/// has failed; else that of the lowest rank that failed by itself.
-pub(crate) fn first_failing(own: Option<Error>, all: &[Option<Failing>]) -> Option<Error> {
-    if let Some(error) = own
-        && !matches!(error, Error::Peer { .. })
-    {
-        return Some(error);
-    }
+/// Ends a call of all ranks with `own`, or if it failed on some, with its error: the own one, unless this rank only gave up because
+/// another has failed; else that of the lowest rank that failed by itself.
+pub(crate) fn agreed<T>(own: Result<T>, all: &[Option<Failing>]) -> Result<T> {
     let first = |secondary: bool| {
         let mut ranks = (0..).zip(all);
         let found = ranks
             .find_map(|(rank, one)| one.as_ref().filter(|one| one.is_secondary == secondary).map(|one| (rank, one)));
         found.map(|(rank, Failing { kind, message, .. })| Error::Peer { rank, kind: *kind, message: message.clone() })
     };
-    first(false).or_else(|| first(true))
+    let failed = || first(false).or_else(|| first(true));
+    match own {
+        Ok(value) => failed().map_or(Ok(value), Err),
+        Err(own @ Error::Peer { .. }) => Err(failed().unwrap_or(own)),
+        Err(own) => Err(own),
+    }
 }
 
 /// The error of data from `rank` that has another form than this rank's.
@@ -97,14 +97,8 @@ pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
         Err(error) => return outcome.and(Err(error)),
     };
     let failing: Vec<Option<Failing>> = all.iter().map(|one| one.as_ref().err().cloned()).collect();
-    match outcome {
-        Ok(value) => match first_failing(None, &failing) {
-            Some(error) => Err(error),
-            None => Ok((value, all.into_iter().filter_map(std::result::Result::ok).collect())),
-        },
-        Err(own @ Error::Peer { .. }) => Err(first_failing(None, &failing).unwrap_or(own)),
-        Err(own) => Err(own),
-    }
+    let value = agreed(outcome, &failing)?;
+    Ok((value, all.into_iter().filter_map(std::result::Result::ok).collect()))
 }
 
 impl Cluster {

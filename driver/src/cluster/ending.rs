@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
-use crate::cluster::agreement::{Failing, first_failing, gather};
+use crate::cluster::agreement::{Failing, agreed, gather};
 use crate::cluster::blame::{Late, Seen, Unfinished};
 use crate::cluster::ranks::Ended;
 use crate::cluster::{Cluster, UNDEFINED, ranks};
@@ -120,7 +120,7 @@ impl Cluster {
             late.note_stuck(|node| stuck.contains(&node));
             return Err(late.error(group, UNDEFINED));
         }
-        first_failing(own, &failing).map_or(aborted, Err).map(|()| Vec::new())
+        agreed(own.map_or(Ok(()), Err), &failing).and(aborted).map(|()| Vec::new())
     }
 
     /// Tells the other ranks how programs ended here, with `data`. Returns the error of this rank, if there is one, and what each rank

@@ -13,7 +13,7 @@ use cmdseq::{Capabilities, Completion, Encoded, Instruction, Operation, Refusal,
 
 use crate::card::Card;
 use crate::card::resident::Resident;
-use crate::cluster::agreement::{digest, first_failing};
+use crate::cluster::agreement::{agreed, digest};
 use crate::cluster::blame::{Late, Unfinished};
 use crate::cluster::ending::{Ending, Told};
 use crate::cluster::ranks::{self, RankRun};
@@ -448,7 +448,7 @@ impl Cluster {
         prepared.end_launch();
         let failing: Vec<_> = all.into_iter().map(|told| told.failing).collect();
         let aborted = self.give_up_all(prepared);
-        first_failing(own, &failing).map_or(aborted, Err).map(|()| Times::default())
+        agreed(own.map_or(Ok(()), Err), &failing).and(aborted).map(|()| Times::default())
     }
 
     /// Aborts the cards of `prepared` with whatever they have in flight: its launches, and what others have pushed. Collective.

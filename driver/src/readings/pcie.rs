@@ -10,16 +10,16 @@ use crate::sequencer::block::bus_error;
 
 /// Reads link and errors from the configuration space.
 pub(super) fn read(function: &Function) -> Result<Vec<Reading>> {
-    if function.is_removed() {
-        return Err(Error::removed(function));
-    }
     let name = &function.identity().name;
     let mut bytes = Vec::with_capacity(config::BYTES.into());
     for offset in (0..config::BYTES).step_by(4) {
         let word = function.config_read_u32(offset).map_err(|error| bus_error(name, error))?;
         bytes.extend(word.to_le_bytes());
     }
-    let Some(space) = Space::new(bytes) else { return Err(Error::removed(function)) };
+    // What was read of a function that vanished is garbage.
+    let Some(space) = Space::new(bytes).filter(|_| !function.is_removed()) else {
+        return Err(Error::removed(function));
+    };
     let mut rows = Vec::new();
     // Virtual functions have no link of their own.
     if let Some(express) = space.express() {

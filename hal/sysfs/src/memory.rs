@@ -68,10 +68,10 @@ impl Sysfs {
         let status = read(&process.join("status")).unwrap_or_default();
         let may_lock = parse::capabilities(&status).is_some_and(|bits| bits & CAP_IPC_LOCK != 0);
         // Kernels without user namespaces have no such file.
-        let users = read(&process.join("uid_map"));
-        let is_initial = users.is_none_or(|users| users.split_ascii_whitespace().eq(INITIAL_USERS));
+        let users = || read(&process.join("uid_map"));
+        let is_initial = || users().is_none_or(|users| users.split_ascii_whitespace().eq(INITIAL_USERS));
         let bytes = kib(&status, "VmLck:").unwrap_or(0);
-        Ok(Some(LockedMemory { bytes, soft, hard, is_exempt: may_lock && is_initial }))
+        Ok(Some(LockedMemory { bytes, soft, hard, is_exempt: may_lock && is_initial() }))
     }
 
     /// Returns the directories of this process's control group and of the groups above.

@@ -7,8 +7,8 @@ use super::times::Times;
 use super::wires::{Wires, farther_ps};
 use crate::cost::{Bound, Moment};
 use crate::matching::{Job, Membership, is_rendezvous};
-use crate::ranges::{Transfers, transfers};
-use crate::{AddressSpace, Context, Instruction, Operation};
+use crate::ranges::Transfers;
+use crate::{AddressSpace, Instruction, Operation};
 
 /// One rank's instruction among those that run together.
 pub(super) struct Part<'a> {
@@ -27,13 +27,9 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     /// The part of instruction `index` of `rank`, which is issued at `issue`.
     pub(super) fn new((rank, index): (usize, usize), issue: Moment, job: Job<'a>) -> Self {
-        let Job { programs, members, capabilities } = job;
-        let (instruction, tables) = (&programs[rank].instructions[index], &programs[rank].tables);
-        let membership = members.of(rank, instruction);
-        let alone = Context { rank: 0, ranks: 1, stripe_bytes: capabilities.stripe_bytes(), tables };
-        let context = membership.map_or(alone, |one| one.context(tables, capabilities));
-        let moved = transfers(instruction, &context).unwrap_or_default();
-        let is_rendezvous = is_rendezvous(instruction, capabilities);
+        let instruction = &job.programs[rank].instructions[index];
+        let (moved, membership) = (job.moved(rank, instruction), job.membership(rank, instruction));
+        let is_rendezvous = is_rendezvous(instruction, job.capabilities);
         let (sources, targets) = (Vec::new(), Vec::new());
         Part { rank, instruction, issue, moved, membership, is_rendezvous, sources, targets }
     }
