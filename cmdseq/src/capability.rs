@@ -138,39 +138,6 @@ impl SwitchUnits {
     }
 }
 
-/// Times and rates that the card reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Timing {
-    /// Cycles from issue until the switch is set.
-    pub dispatch_cycles: u32,
-    /// Cycles from a read request until its first beat is at the switch.
-    pub memory_read_cycles: u32,
-    /// Cycles from the end of an instruction to the issue of the next.
-    pub handover_cycles: u32,
-    /// Cycles through the switch, one way; 0 if unknown.
-    pub switch_cycles: u32,
-    /// Picoseconds of a control signal from switch to switch.
-    pub control_ps: u32,
-    /// Picoseconds from the last beat counted out to the same counted in.
-    pub data_ps: u32,
-    /// Picoseconds from the last beat counted in until the source is notified.
-    pub acknowledge_ps: u32,
-    /// Picoseconds that each link after the first adds to these three, where routers lead over several.
-    pub hop_ps: u32,
-    /// Effective rate of a link, Mb/s.
-    pub link_mbps: u32,
-    /// Rate of a pseudo channel, Mb/s.
-    pub channel_mbps: u32,
-    /// Rate of the host link, Mb/s.
-    pub host_mbps: u32,
-    /// Bytes of a beat.
-    pub beat_bytes: u32,
-    /// Cycles from one beat of a fold to the next.
-    pub reduce_beat_cycles: u32,
-    /// Cycles of a beat through each unit of the chain that folds contributions; the chain has one unit less than contributions.
-    pub reduce_unit_cycles: u32,
-}
-
 /// One of the numbers in a [`Timing`].
 #[derive(Debug, Clone, Copy)]
 pub struct TimingField {
@@ -199,8 +166,15 @@ impl TimingField {
     }
 }
 
-macro_rules! fields {
-    ($($name:ident $is_rate:literal,)*) => {
+/// Declares [`Timing`]: of each number the name, and whether it is a rate.
+macro_rules! timing {
+    ($($(#[$doc:meta])* $name:ident $is_rate:literal,)*) => {
+        /// Times and rates that the card reports.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct Timing {
+            $($(#[$doc])* pub $name: u32,)*
+        }
+
         impl Timing {
             /// All of its numbers.
             pub const FIELDS: &[TimingField] = &[$(TimingField {
@@ -213,19 +187,33 @@ macro_rules! fields {
     };
 }
 
-fields! {
+timing! {
+    /// Cycles from issue until the switch is set.
     dispatch_cycles false,
+    /// Cycles from a read request until its first beat is at the switch.
     memory_read_cycles false,
+    /// Cycles from the end of an instruction to the issue of the next.
     handover_cycles false,
+    /// Cycles through the switch, one way; 0 if unknown.
     switch_cycles false,
+    /// Picoseconds of a control signal from switch to switch.
     control_ps false,
+    /// Picoseconds from the last beat counted out to the same counted in.
     data_ps false,
+    /// Picoseconds from the last beat counted in until the source is notified.
     acknowledge_ps false,
+    /// Picoseconds that each link after the first adds to these three, where routers lead over several.
     hop_ps false,
+    /// Effective rate of a link, Mb/s.
     link_mbps true,
+    /// Rate of a pseudo channel, Mb/s.
     channel_mbps true,
+    /// Rate of the host link, Mb/s.
     host_mbps true,
+    /// Bytes of a beat.
     beat_bytes true,
+    /// Cycles from one beat of a fold to the next.
     reduce_beat_cycles false,
+    /// Cycles of a beat through each unit of the chain that folds contributions; the chain has one unit less than contributions.
     reduce_unit_cycles false,
 }

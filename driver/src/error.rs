@@ -315,6 +315,7 @@ impl Error {
         match self {
             Error::Peer { kind, .. } | Error::Control { kind, .. } => *kind,
             Error::Refused(_)
+            | Error::Unbound(_)
             | Error::BadArgument { .. }
             | Error::Mismatch { .. }
             | Error::Differs { .. }

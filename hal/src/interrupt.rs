@@ -155,7 +155,8 @@ mod tests {
     fn a_sleeper_hears_that_the_function_is_gone() {
         let signal = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
         let raise = std::fs::File::from(signal.as_fd().try_clone_to_owned().unwrap());
-        let removal = Arc::new(Removal::signalled_by(signal.into(), PollFlags::POLLIN, Ending::ReleaseRequested));
+        let removal = Removal::signalled_by(Arc::new(signal), PollFlags::POLLIN, Ending::ReleaseRequested);
+        let removal = Arc::new(removal);
         let interrupt = Interrupt::new(InterruptKind::Msix, &removal).unwrap();
         assert!(!interrupt.wait(Duration::from_millis(1)).unwrap());
         let begin = Instant::now();

@@ -1,7 +1,7 @@
 //! Removal of functions: its state and its signals.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -16,6 +16,11 @@ pub(crate) trait Vanish: fmt::Debug + Send + Sync {
     fn vanish(&self);
 }
 
+/// A descriptor that signals removal.
+pub(crate) trait Signal: AsFd + fmt::Debug + Send + Sync {}
+
+impl<T: AsFd + fmt::Debug + Send + Sync> Signal for T {}
+
 /// Whether a function is gone, or its bus requested its release. Permanent once set.
 ///
 /// Threads that wait for the function poll [`descriptor`](Self::descriptor) too, so that removal wakes them.
@@ -23,7 +28,7 @@ pub(crate) trait Vanish: fmt::Debug + Send + Sync {
 pub(crate) struct Removal {
     gone: AtomicBool,
     /// A descriptor, the events on it that signal removal, and what they mean.
-    signal: Option<(OwnedFd, PollFlags, Ending)>,
+    signal: Option<(Arc<dyn Signal>, PollFlags, Ending)>,
     /// Whether the signal has come.
     is_signalled: AtomicBool,
     /// Why the state was set, if the bus knows more than the signal means: it may find out after the signal has come.
@@ -34,7 +39,7 @@ pub(crate) struct Removal {
 
 impl Removal {
     /// Creates a state that `events` (or a hang-up) on `descriptor` set too, because of `ending`. The descriptor is never read.
-    pub(crate) fn signalled_by(descriptor: OwnedFd, events: PollFlags, ending: Ending) -> Self {
+    pub(crate) fn signalled_by(descriptor: Arc<dyn Signal>, events: PollFlags, ending: Ending) -> Self {
         Removal { signal: Some((descriptor, events, ending)), ..Removal::default() }
     }
 
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn only_a_signal_that_came_is_a_reason() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let removal = Removal::signalled_by(ours.into(), PollFlags::POLLIN, Ending::ReleaseRequested);
+        let removal = Removal::signalled_by(Arc::new(ours), PollFlags::POLLIN, Ending::ReleaseRequested);
         removal.flag().store(true, Ordering::Release);
         assert!(removal.check() && removal.ending().is_none());
         drop(theirs);
@@ -143,7 +148,8 @@ mod tests {
         // A hang-up that is polled for tells as well as a mark.
         for is_polled in [false, true] {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-            let removal = Arc::new(Removal::signalled_by(ours.into(), PollFlags::POLLIN, Ending::ReleaseRequested));
+            let removal = Removal::signalled_by(Arc::new(ours), PollFlags::POLLIN, Ending::ReleaseRequested);
+            let removal = Arc::new(removal);
             let memory = || Arc::new(Memory { removal: Arc::downgrade(&removal), ..Memory::default() });
             let (before, dropped, after) = (memory(), memory(), memory());
             removal.takes_along(&before);

@@ -1,6 +1,9 @@
 //! Faults that tests plant: what happens, and when.
 
 /// A fault, planted by a test.
+///
+/// Cards before version 1.6 of the registers report no bit errors and no missing answers: there [`Unanswered`](Fault::Unanswered),
+/// [`Poisoned`](Fault::Poisoned), [`Garble`](Fault::Garble) and [`FlipBits`](Fault::FlipBits) do nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Stops the clock of a card's sequencer and switch.
@@ -125,6 +128,14 @@ impl Fault {
             Fault::Freeze { node, .. } | Fault::FlipBits { node, .. } => Some(node),
             _ => None,
         }
+    }
+
+    /// Whether only cards that count bit errors report the fault.
+    pub(crate) fn needs_bit_errors(&self) -> bool {
+        matches!(
+            self,
+            Fault::Unanswered { .. } | Fault::Poisoned { .. } | Fault::Garble { .. } | Fault::FlipBits { .. }
+        )
     }
 
     pub(crate) fn when(&self) -> When {

@@ -63,9 +63,9 @@ impl Core {
     pub(crate) fn begin_alone(&mut self, index: usize, instruction: Instruction) {
         let (now, at) = (self.env.now, LaneId::first(index));
         let card = &mut self.cards[index];
-        let order = card.sequencer.in_flight.begin();
+        let (order, life) = (card.sequencer.in_flight.begin(), card.rings.life());
         card.lanes[0].claim = Claim::ALONE;
-        card.lanes[0].running = Some(Running::begun(instruction, now, order));
+        card.lanes[0].running = Some(Running::begun(instruction, now, order, life));
         self.on(index).begin(at, &instruction).expect("an instruction that the card runs");
     }
 }

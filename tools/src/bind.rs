@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::{address, boards, functions, output};
 
 #[derive(JsonSchema, Serialize)]
@@ -45,13 +45,14 @@ pub(crate) fn bind(cli: &Cli, arguments: &cli::Bind) -> Result<()> {
     let options = options(&arguments.functions)?;
     let bound = sysfs.bind(&arguments.functions.address, &arguments.driver, &options);
     let bound = bound.map_err(|error| failure(&error, "bind", &arguments.functions.address))?;
-    print(cli, &sysfs, "fpgactl.bind/1", &bound)
+    print(cli, &sysfs, ("fpgactl.bind/1", "interrupted; the functions are bound"), &bound)
 }
 
 pub(crate) fn unbind(cli: &Cli, arguments: &cli::Functions) -> Result<()> {
     let sysfs = functions::sysfs(cli);
     let bound = sysfs.unbind(&arguments.address, &options(arguments)?);
-    print(cli, &sysfs, "fpgactl.unbind/1", &bound.map_err(|error| failure(&error, "unbind", &arguments.address))?)
+    let bound = bound.map_err(|error| failure(&error, "unbind", &arguments.address))?;
+    print(cli, &sysfs, ("fpgactl.unbind/1", "interrupted; the functions are unbound"), &bound)
 }
 
 pub(crate) fn reset(cli: &Cli, arguments: &cli::Reset) -> Result<()> {
@@ -92,13 +93,11 @@ fn options(functions: &cli::Functions) -> Result<Options> {
     Ok(Options { force: functions.force, timeout: Duration::from_secs_f64(functions.timeout), interrupt })
 }
 
-fn print(cli: &Cli, sysfs: &Sysfs, schema: &'static str, bound: &[Bound]) -> Result<()> {
-    let changed: Vec<Changed> = bound.iter().map(|bound| changed(sysfs, bound)).collect();
-    if cli.json {
-        return output::json(&Printed { schema, functions: changed });
-    }
-    let lines: String = changed.iter().map(line).collect();
-    output::text(&lines)
+/// Prints what was done. `interrupted` is the message of a signal that ends this.
+fn print(cli: &Cli, sysfs: &Sysfs, (schema, interrupted): (&'static str, &'static str), bound: &[Bound]) -> Result<()> {
+    let printed = Printed { schema, functions: bound.iter().map(|bound| changed(sysfs, bound)).collect() };
+    let lines = || printed.functions.iter().map(line).collect();
+    interrupt::ending_at_once_with(interrupted, || output::print(cli.json, &printed, lines))
 }
 
 fn changed(sysfs: &Sysfs, bound: &Bound) -> Changed {

@@ -118,17 +118,15 @@ pub(crate) fn name(of: &Described) -> String {
 
 /// Returns the text for people.
 pub(crate) fn text(of: &Described) -> String {
-    let heading = ["BLOCK", "BAR", "OFFSET", "BASIS", "SOURCE"].map(str::to_owned).to_vec();
     let row = |one: &Placed| {
         let at = format!("{:#x}", one.offset);
-        vec![one.kind.to_owned(), one.bar.to_string(), at, one.basis.to_owned(), one.source.clone()]
+        [one.kind.to_owned(), one.bar.to_string(), at, one.basis.to_owned(), one.source.clone()]
     };
     let mut text = format!("board file {}\n", name(of));
     if of.blocks.is_empty() {
         text += "it places no blocks\n";
     } else {
-        let rows: Vec<_> = std::iter::once(heading).chain(of.blocks.iter().map(row)).collect();
-        text += &output::table(&rows);
+        text += &output::headed(["BLOCK", "BAR", "OFFSET", "BASIS", "SOURCE"], of.blocks.iter().map(row));
     }
     text + &unused(of)
 }

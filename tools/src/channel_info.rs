@@ -121,11 +121,12 @@ fn text(described: &Described, selector: &str) -> String {
             row("ring", format!("at most {} slots of {}", first.slots_max, size::show(first.slot_bytes_max.into()))),
         ]);
     }
-    let heading = ["CARD", "ROUTING TABLE", "LOST: BUFFER FULL", "NO ROUTE", "NO READER"].map(str::to_owned).to_vec();
+    let heads = ["CARD", "ROUTING TABLE", "LOST: BUFFER FULL", "NO ROUTE", "NO READER"];
     let card = |card: &Card| {
         let table = if card.routed { "loaded" } else { "none" };
-        let lost = [card.lost.full, card.lost.no_route, card.lost.no_channel].map(|count| count.to_string());
-        [card.node.to_string(), table.to_owned()].into_iter().chain(lost).collect()
+        let [full, no_route, no_channel] =
+            [card.lost.full, card.lost.no_route, card.lost.no_channel].map(|count| count.to_string());
+        [card.node.to_string(), table.to_owned(), full, no_route, no_channel]
     };
-    text + "\n" + &output::table(&std::iter::once(heading).chain(cards.iter().map(card)).collect::<Vec<_>>())
+    text + "\n" + &output::headed(heads, cards.iter().map(card))
 }

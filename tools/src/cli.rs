@@ -220,6 +220,7 @@ impl Command {
         match self {
             Command::Reg(Reg { card, .. })
             | Command::Selftest(Selftest { card })
+            | Command::Reset(Reset { card, .. })
             | Command::Image {
                 command: Image::Load(ImageLoad { card, .. }) | Image::Recover(ImageRecover { card, .. }),
             } => Some(card),
@@ -425,10 +426,6 @@ pub(crate) struct Asm {
     /// Assemble only the program of this rank
     #[arg(long, value_name = "R")]
     pub(crate) rank: Option<u32>,
-
-    /// Assemble the programs of all ranks; the default
-    #[arg(long, conflicts_with = "rank")]
-    pub(crate) all: bool,
 
     /// Output file for the binary [default: FILE.seqb]
     #[arg(long, short, value_name = "OUT")]

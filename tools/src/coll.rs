@@ -23,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::npy::{self, Input};
 use crate::plan::{Times, bound_us};
 use crate::tracing::{Tracing, Written};
-use crate::units::{gbps, microseconds, rounded};
+use crate::units::{gbps, rounded, us_of_ps};
 use crate::{calibration, collective, host_memory, input_file, output, processes, progress, request, size, tracing};
 
 #[derive(JsonSchema, Serialize)]
@@ -327,7 +327,7 @@ fn printed<'a>(
         arrival_us,
         gbps_per_link: gbps(plan.busiest_link_bytes, arrival_us),
         goodput_gbps: gbps(plan.bytes_per_destination, arrival_us),
-        predicted_us: microseconds(plan.predicted.arrival_ps),
+        predicted_us: us_of_ps(plan.predicted.arrival_ps),
         bound_us: bound_us(plan, cards.capabilities(), &work.model),
         skew_us: is_barrier.then(skew),
         skew: is_barrier.then(|| Spread::of(&report.skew_summary, us, report.clock_khz)),

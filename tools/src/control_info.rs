@@ -119,17 +119,10 @@ pub(crate) fn text(printed: &Described, selector: &str) -> String {
         [] => rows.push(row("errors", "none".to_owned())),
         some => rows.extend(some.iter().map(|error| row("error", error.text.clone()))),
     }
-    let heading = ["BAR", "OFFSET", "FEATURE", "ID", "REVISION"].map(str::to_owned).to_vec();
     let feature = |one: &Listed| {
         let name = one.name.map_or_else(|| format!("type {}", one.kind), str::to_owned);
-        vec![
-            one.bar.to_string(),
-            format!("{:#07x}", one.offset),
-            name,
-            format!("{:#x}", one.id),
-            one.revision.to_string(),
-        ]
+        [one.bar.to_string(), format!("{:#07x}", one.offset), name, format!("{:#x}", one.id), one.revision.to_string()]
     };
-    let features = std::iter::once(heading).chain(printed.features.iter().map(feature));
-    output::table(&rows) + "\n" + &output::table(&features.collect::<Vec<_>>())
+    let features = output::headed(["BAR", "OFFSET", "FEATURE", "ID", "REVISION"], printed.features.iter().map(feature));
+    output::table(&rows) + "\n" + &features
 }

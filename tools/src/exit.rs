@@ -96,6 +96,8 @@ pub(crate) struct Failure {
     reason: Option<Reason>,
     causes: Vec<String>,
     locations: Vec<Diagnostic>,
+    /// Whether a selected card could not be opened.
+    is_unopened: bool,
 }
 
 /// Result of a function whose error ends the command.
@@ -139,7 +141,7 @@ impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         let message = message.into();
         let (causes, locations) = (Vec::new(), Vec::new());
-        Failure { exit, message, rank: None, instruction: None, reason: None, causes, locations }
+        Failure { exit, message, rank: None, instruction: None, reason: None, causes, locations, is_unopened: false }
     }
 
     pub(crate) fn refused(message: impl Into<String>) -> Self {
@@ -220,6 +222,11 @@ impl Failure {
     /// Returns the kind of failure.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
+    }
+
+    /// Whether a selected card could not be opened, for a reason that checks of the card may find.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.is_unopened
     }
 
     /// Appends the fix to the message.
@@ -303,7 +310,8 @@ impl From<fpga_select::Error> for Failure {
             Open { source: fpga_hal::Error::Unresponsive { .. }, .. } => Exit::Timeout,
             _ => Exit::NoCard,
         };
-        Failure::chain(exit, &error)
+        let is_unopened = exit == Exit::NoCard && matches!(error, Open { .. });
+        Failure { is_unopened, ..Failure::chain(exit, &error) }
     }
 }
 
@@ -402,19 +410,6 @@ impl From<fpga_driver::xdma::Error> for Failure {
     }
 }
 
-impl From<fpga_driver::msgdma::Error> for Failure {
-    fn from(error: fpga_driver::msgdma::Error) -> Self {
-        use fpga_driver::msgdma::Error::{Card, NoEngine, Refused, TimedOut};
-        let exit = match error {
-            Card(error) => return error.into(),
-            TimedOut { .. } => Exit::Timeout,
-            Refused { .. } | NoEngine { .. } => Exit::Refused,
-            _ => Exit::Failed,
-        };
-        Failure::chain(exit, &error)
-    }
-}
-
 impl From<fpga_driver::alveo::Error> for Failure {
     fn from(error: fpga_driver::alveo::Error) -> Self {
         use fpga_driver::alveo::Error::{Card, Engine, Interrupted, NoManagement, NoShell, Refused, TimedOut};
@@ -473,6 +468,17 @@ mod tests {
         assert_eq!(exit_of(card.fabric().err().unwrap()), Exit::Usage);
     }
 
+    /// Of failures with the same exit code, checks of the card explain only one to open it.
+    #[test]
+    fn only_a_card_that_could_not_be_opened_is_unopened() {
+        let missing = fpga_select::Selector::parse("vfio-user:/nowhere/0.sock").unwrap();
+        let unopened = Failure::from(missing.open().err().unwrap());
+        let unknown = Failure::from(fpga_select::Selector::parse("mock:optweb:65").unwrap_err());
+        let other = Failure::new(Exit::NoCard, "no node 9");
+        let found = [unopened, unknown, other].map(|one| (one.exit(), one.is_unopened()));
+        assert_eq!(found, [true, false, false].map(|is_unopened| (Exit::NoCard, is_unopened)));
+    }
+
     #[test]
     fn paths_are_shown_without_what_harms_a_terminal() {
         let path = Path::new("/tmp/\u{1b}]0;owned\u{7}\u{2067}\n");
@@ -523,7 +529,7 @@ mod tests {
                     channel: xdma::ChannelName { function: name(), direction, number: 0 },
                     completed: 2,
                     descriptors: 3,
-                    address: 4096,
+                    address: Some(4096),
                     status: fpga_regs::xdma::Status::from_bits_retain(bit as u32),
                 };
                 check(error().into());
@@ -532,12 +538,9 @@ mod tests {
         }
         // STATUS: stopped on an error, stopped early.
         for bit in bits(0x180) {
-            let error = || {
-                let status = fpga_regs::msgdma::Status::from_bits_retain(bit as u32);
-                msgdma::Error::Failed { name: name(), descriptor: 2, descriptors: 3, address: 4096, status }
-            };
-            check(error().into());
-            assert_eq!(exit_of(fpga_driver::Error::from(error())), Exit::Failed);
+            let status = fpga_regs::msgdma::Status::from_bits_retain(bit as u32);
+            let error = msgdma::Error::Failed { name: name(), descriptor: 2, descriptors: 3, address: 4096, status };
+            check(fpga_driver::Error::from(error).into());
         }
         for bit in bits(0x7f) {
             check(dfl::Error::Failed { name: name(), pushed: 1, total: 2, errors: bit }.into());
@@ -549,12 +552,12 @@ mod tests {
         let waited = std::time::Duration::from_secs(1);
         let late = || xdma::Error::TimedOut { channel: channel(), completed: 0, descriptors: 1, waited };
         assert_eq!([exit_of(late()), behind_a_card(late())], [Exit::Timeout; 2]);
-        let late = || msgdma::Error::TimedOut { name: name(), descriptor: 0, descriptors: 1, waited };
-        assert_eq!([exit_of(late()), exit_of(fpga_driver::Error::from(late()))], [Exit::Timeout; 2]);
+        let late = msgdma::Error::TimedOut { name: name(), descriptor: 0, descriptors: 1, waited };
+        assert_eq!(exit_of(fpga_driver::Error::from(late)), Exit::Timeout);
         let late = || dfl::Error::TimedOut { name: name(), to: "end a reset", waited, last_seen: "0x0".to_owned() };
         assert_eq!([exit_of(late()), exit_of(fpga_driver::Error::from(late()))], [Exit::Timeout; 2]);
         let status = fpga_regs::msgdma::Status::BUSY;
-        assert_eq!(exit_of(msgdma::Error::Stuck { name: name(), status }), Exit::Failed);
+        assert_eq!(exit_of(fpga_driver::Error::from(msgdma::Error::Stuck { name: name(), status })), Exit::Failed);
         assert_eq!(exit_of(xdma::Error::Stuck { channel: channel(), completed: 0, descriptors: 1 }), Exit::Failed);
     }
 

@@ -15,18 +15,13 @@ const FRAME: u64 = CardMemory::FRAME_BYTES;
 /// Refuses host buffers of `bytes` in total if they exceed half of the available memory. Their pages are allocated at
 /// once; the other half is for mock cards, which copy them, and for other processes.
 pub(crate) fn check(bytes: u64) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
+    match bytes {
+        0 => Ok(()),
+        bytes => {
+            let need = format!("the host buffers of all ranks need {}", size::show(bytes));
+            refuse_over_half(&Sysfs::new("/"), bytes, &need, "")
+        }
     }
-    let available = available()?;
-    if bytes <= available / 2 {
-        return Ok(());
-    }
-    Err(Failure::refused(format!(
-        "the host buffers of all ranks need {}: the limit is half of the {} of available memory",
-        size::show(bytes),
-        size::show(available)
-    )))
 }
 
 /// Refuses a plan on in-process mock cards if the memory for its data exceeds half of the available memory. Mock cards keep
@@ -34,17 +29,19 @@ pub(crate) fn check(bytes: u64) -> Result<()> {
 pub(crate) fn check_mock(plan: &Plan) -> Result<()> {
     let frames = plan.set.programs.iter().fold(0_u64, |sum, program| sum.saturating_add(frames(program)));
     let bytes = frames.saturating_mul(FRAME);
-    let available = available()?;
+    let (of_all, of_one) = (size::show(bytes), size::show(FRAME));
+    let need = format!("the inputs and outputs of all ranks need {of_all} on mock cards, in frames of {of_one}");
+    refuse_over_half(&Sysfs::new("/"), bytes, &need, "; reduce --bytes or --counts, or select fewer cards")
+}
+
+/// Refuses a `need` of `bytes` if they exceed half of the available memory. `help` ends the message.
+fn refuse_over_half(sysfs: &Sysfs, bytes: u64, need: &str, help: &str) -> Result<()> {
+    let available = sysfs.available_memory()?;
     if bytes <= available / 2 {
         return Ok(());
     }
-    Err(Failure::refused(format!(
-        "the inputs and outputs of all ranks need {} on mock cards, in frames of {}: the limit is half of the {} of \
-         available memory; reduce --bytes or --counts, or select fewer cards",
-        size::show(bytes),
-        size::show(FRAME),
-        size::show(available)
-    )))
+    let limit = size::show(available);
+    Err(Failure::refused(format!("{need}: the limit is half of the {limit} of available memory{help}")))
 }
 
 /// Returns the number of frames with inputs and outputs of a program. Striped blocks lie in stripes of their own, and so in frames
@@ -62,11 +59,6 @@ fn frames(program: &Program) -> u64 {
         counted_to = counted_to.max(range.end);
     }
     count
-}
-
-/// Returns the available bytes of memory.
-fn available() -> Result<u64> {
-    Ok(Sysfs::new("/").available_memory()?)
 }
 
 #[cfg(test)]
@@ -94,5 +86,12 @@ mod tests {
         assert!(check(0).is_ok() && check(4096).is_ok());
         let message = check(1 << 60).unwrap_err().message().to_owned();
         assert!(message.starts_with("the host buffers of all ranks need 1048576 TiB"), "{message}");
+    }
+
+    #[test]
+    fn memory_that_is_not_known_is_not_told_to_be_reduced() {
+        let root = tempfile::tempdir().unwrap();
+        let failure = refuse_over_half(&Sysfs::new(root.path()), 1, "need", "; reduce it").unwrap_err();
+        assert!(!failure.message().contains("reduce it"), "{failure:?}");
     }
 }

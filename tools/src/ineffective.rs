@@ -81,8 +81,11 @@ fn of_command(cli: &Cli) -> Rules {
             let all = cli.cards.iter().map(|_| ("all", "--cards or FPGACTL_CARDS selects the cards".to_owned()));
             no_function().into_iter().chain(all).collect()
         }
-        Command::Info(cli::Info { address: Some(_) }) => no_cards("ADDRESS selects the function"),
-        Command::Doctor(cli::Doctor { card: Some(_) }) => no_cards("CARD selects the card"),
+        Command::Info(cli::Info { address: Some(_) }) => {
+            [no_function(), no_cards("ADDRESS selects the function")].concat()
+        }
+        Command::Doctor(cli::Doctor { card: Some(_) }) => [no_function(), no_cards("CARD selects the card")].concat(),
+        Command::Doctor(_) => no_function(),
         Command::Bind(_) | Command::Unbind(_) => [no_function(), no_cards("ADDRESS selects the functions")].concat(),
         Command::Reset(arguments) => [no_cards("CARD selects the card"), of_reset(arguments)].concat(),
         Command::Reg(_)
@@ -118,7 +121,11 @@ fn of_command(cli: &Cli) -> Rules {
             let json = ("json", "use `fpgactl stats --json`, with --watch for rates".to_owned());
             [no_machine("the command opens no card"), vec![json]].concat()
         }
-        Command::Stats(_) | Command::Metrics(_) => no_machine("the command opens no card"),
+        Command::Stats(arguments) => {
+            let directory = (!arguments.files.is_empty()).then(|| ("stats_dir", "FILE names the files".to_owned()));
+            no_machine("the command opens no card").into_iter().chain(directory).collect()
+        }
+        Command::Metrics(_) => no_machine("the command opens no card"),
         Command::Topo(cli::Topo { dragonfly: Some(_) }) => no_machine("--dragonfly uses no card"),
         Command::Mock { command: cli::Mock::Serve(arguments) } => {
             let mut rules = no_machine("SELECTOR selects the fabric");

@@ -23,7 +23,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// What a signal does to a command that may have begun to write destinations.
 const UNDEFINED: &str = "interrupted; destinations are undefined";
 /// What it does to one that writes none.
-const PLAIN: &str = "interrupted";
+pub(crate) const PLAIN: &str = "interrupted";
 
 /// What the next signal does.
 #[derive(Debug)]
@@ -42,9 +42,14 @@ fn next() -> MutexGuard<'static, Next> {
     NEXT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what may wait for another process. Meanwhile a signal ends the command at once: nothing has begun that it could undo.
+/// Does what may wait for another process. Meanwhile a signal ends the command at once: there is nothing to undo.
 pub(crate) fn ending_at_once<T>(act: impl FnOnce() -> T) -> T {
-    let before = std::mem::replace(&mut *next(), Next::Ends(PLAIN));
+    ending_at_once_with(PLAIN, act)
+}
+
+/// As [`ending_at_once`]. `message` says what the command has changed, which a signal does not undo.
+pub(crate) fn ending_at_once_with<T>(message: &'static str, act: impl FnOnce() -> T) -> T {
+    let before = std::mem::replace(&mut *next(), Next::Ends(message));
     let outcome = act();
     *next() = before;
     outcome
@@ -114,6 +119,8 @@ fn print(text: &str) {
 /// Reports what ends the command, which has nothing left to put in order: nobody may read stderr, and a signal ends it at once.
 pub(crate) fn report(failure: &Failure, as_json: bool) -> ExitCode {
     if failure.exit() == Exit::Interrupted {
+        // The thread may not have handled the signal yet: it would print as well.
+        *next() = Next::Nothing;
         print(&failure.printed(as_json));
         return ExitCode::from(failure.exit().code());
     }
@@ -167,8 +174,9 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Installs handlers for a command that restores drivers or images on interruption, in bounded time: no signal ends the
-    /// command at once, and a hangup of the terminal is ignored.
+    /// Installs handlers for a command that restores drivers or images on interruption, in bounded time. Until everything is
+    /// done, no signal ends the command at once, and a hangup of the terminal is ignored. The result is printed with
+    /// [`ending_at_once_with`].
     pub(crate) fn listen_until_restored() -> Result<Self> {
         let interrupt = Interrupt::default();
         // The thread takes a hangup, and does nothing.

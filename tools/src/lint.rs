@@ -42,10 +42,7 @@ impl<'a> From<&'a asm::Warning> for Warning<'a> {
 }
 
 fn needs_resident(instruction: &Instruction) -> bool {
-    let operands = [instruction.source, instruction.destination];
-    instruction.operation == Operation::Loop
-        || operands.iter().any(|one| one.argument.is_some())
-        || instruction.extent_argument.is_some()
+    instruction.operation == Operation::Loop || instruction.has_arguments()
 }
 
 /// Opens a mock fabric with a card for each rank, if a fabric of this size exists.
@@ -76,6 +73,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
     let expected = arguments.expect.as_ref().map(|expected| expected.collective().name());
     let asm::Warnings { warnings, more } = source.lint(&options)?;
     let count = warnings.len() + more;
+    let counted = output::counted(count as u64, "warning", "warnings");
     if cli.json {
         let warnings = warnings.iter().map(Warning::from).collect();
         output::json(&Printed { schema: "fpgactl.lint/1", warnings, more, verified_for, expected })?;
@@ -86,9 +84,8 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
         }
         let _ = match (count, more) {
             (0, _) => writeln!(text, "no warnings"),
-            (1, _) => writeln!(text, "1 warning"),
-            (count, 0) => writeln!(text, "{count} warnings"),
-            (count, more) => writeln!(text, "{count} warnings, {more} not shown"),
+            (_, 0) => writeln!(text, "{counted}"),
+            (_, more) => writeln!(text, "{counted}, {more} not shown"),
         };
         let _ = match verified_for {
             Some(cards) => writeln!(text, "verified for {cards}"),
@@ -104,8 +101,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Lint) -> Result<()> {
         output::text(&text)?;
     }
     match count {
-        1 if arguments.check => Err(Failure::new(Exit::Failed, "1 warning")),
-        count if count > 0 && arguments.check => Err(Failure::new(Exit::Failed, format!("{count} warnings"))),
+        1.. if arguments.check => Err(Failure::new(Exit::Failed, counted)),
         _ => Ok(()),
     }
 }

@@ -92,12 +92,13 @@ fn socket_card(socket: &Path, table: &Table, is_only_one: bool) -> Result<Card> 
     }
     let selector = format!("vfio-user:{}", socket.display());
     let state = match unix_sockets::behind(socket, table) {
-        Behind::Server => State::Free,
-        Behind::Denied => State::Denied,
-        Behind::OtherType if is_only_one => {
+        Ok(Behind::Server) => State::Free,
+        Ok(Behind::Denied) => State::Denied,
+        Ok(Behind::OtherType) if is_only_one => {
             return Err(Failure::new(Exit::NoCard, format!("{}: not a stream socket", socket.display())));
         }
-        Behind::Deaf | Behind::Nobody | Behind::OtherType => State::Silent,
+        Err(error) if is_only_one => return Err(named(error)),
+        Ok(Behind::Deaf | Behind::Nobody | Behind::OtherType) | Err(_) => State::Silent,
     };
     let mut card = card(selector, Kind::VfioUser, "socket", &state);
     if table.has_client(socket) {

@@ -82,7 +82,7 @@ use cmdseq::text::{is_harmful, printable, printable_lines};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
-    let parsed = without_empty(Cli::command())
+    let parsed = with_negative_numbers(without_empty(Cli::command()))
         .try_get_matches()
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
@@ -144,6 +144,15 @@ fn without_empty(command: clap::Command) -> clap::Command {
         if is_empty { arg.env(None::<&'static str>) } else { arg }
     };
     command.mut_args(with_value).mut_subcommands(without_empty)
+}
+
+/// Lets a value be a negative number, so that its own parser refuses it. clap would take `-1` for an option.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let allowed = |arg: clap::Arg| {
+        let takes_values = arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_values)
+    };
+    command.mut_args(allowed).mut_subcommands(with_negative_numbers)
 }
 
 /// Whether a command line that clap refuses has `--json`. Words after `--` are no options.

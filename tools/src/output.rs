@@ -87,6 +87,11 @@ pub(crate) fn width(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
 }
 
+/// Formats a count with its noun.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Formats a table with a heading.
 pub(crate) fn headed<const N: usize>(heads: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let heads = heads.map(String::from);

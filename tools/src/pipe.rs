@@ -111,6 +111,11 @@ impl Waits<'_> {
         }
     }
 
+    /// Returns why an end was not opened: what has stopped it, or else `error`.
+    fn why(&self, error: PipeError) -> Failure {
+        self.check().err().unwrap_or_else(|| error.into())
+    }
+
     /// Notes a failure, before the other end can fail because of it.
     fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         if let (Err(failure), Some(first)) = (&outcome, self.first) {
@@ -127,8 +132,7 @@ impl End<'_> {
         let End { card, pipe, waits, sampler } = self;
         // A signal ends the wait in order: a reader that has just answered is told that nothing comes.
         let opened = PipeWriter::open_until(card, pipe, waits.until_open(), &mut || waits.check().is_err());
-        let why = |error: PipeError| waits.check().err().unwrap_or_else(|| error.into());
-        let mut writer = waits.note(opened.map_err(why))?;
+        let mut writer = waits.note(opened.map_err(|error| waits.why(error)))?;
         writer.set_timeout(SLICE);
         let outcome = waits.note(copy_in(&mut writer, waits));
         // What has left needs only the cards. What an end that fails has not sent by then is lost, and the reader learns of it.
@@ -142,11 +146,12 @@ impl End<'_> {
     /// Copies the pipe to stdout.
     fn read(self) -> Result<()> {
         let End { card, pipe, waits, sampler } = self;
-        let open = || PipeReader::open(card, pipe, waits.until_open());
-        let mut reader = match waits.interrupt.end_at_once_during(open)? {
+        let open = || PipeReader::open_until(card, pipe, waits.until_open(), &mut || waits.check().is_err());
+        let opened = waits.interrupt.end_at_once_during(open)?;
+        let mut reader = match opened {
             // Not noted: a writer of this process then tells why.
-            Err(error @ PipeError::NoPeer { gone: None, .. }) => return Err(error.into()),
-            opened => waits.note(opened.map_err(Failure::from))?,
+            Err(error @ PipeError::NoPeer { gone: None, .. }) => return Err(waits.why(error)),
+            opened => waits.note(opened.map_err(|error| waits.why(error)))?,
         };
         reader.set_timeout(SLICE);
         let outcome = waits.note(copy_out(&mut reader, waits));
@@ -260,6 +265,18 @@ mod tests {
 
     /// Longer than anything here takes on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_reader_does_not_wait_for_a_writer_of_its_process_that_has_failed() {
+        let fabric = Fabric::new(Profile::bluelink(1, 2)).unwrap();
+        let function = in_process::attach(fabric.endpoint(1), &Domain::in_process(), "mock").unwrap();
+        let (interrupt, first) = (Interrupt::default(), OnceLock::new());
+        assert!(first.set(Failure::new(Exit::Verification, "the writer's")).is_ok());
+        let waits = Waits { limit: None, interrupt: &interrupt, first: Some(&first) };
+        let end = End { card: Card::open(function).unwrap(), pipe: Pipe::new(0, 1), waits, sampler: None };
+        // It would tell of its own wait if that had ended first.
+        assert_eq!(end.read().unwrap_err().exit(), Exit::Verification);
+    }
 
     /// A writer that is interrupted while it opens leaves no reader waiting that has just answered.
     #[test]

@@ -16,7 +16,7 @@ use crate::cards::{self, Cards};
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
 use crate::source::check_binary_name;
-use crate::units::{microseconds, rounded};
+use crate::units::{rounded, us_of_ps};
 use crate::{atomic_file, calibration, collective, input_file, output, request, size};
 
 #[derive(JsonSchema, Serialize)]
@@ -168,9 +168,9 @@ impl From<&Plan> for Times {
     fn from(plan: &Plan) -> Self {
         let predicted = plan.predicted;
         Times {
-            t1_us: microseconds(predicted.t1_ps),
-            t2_us: microseconds(predicted.t2_ps),
-            arrival_us: microseconds(predicted.arrival_ps),
+            t1_us: us_of_ps(predicted.t1_ps),
+            t2_us: us_of_ps(predicted.t2_ps),
+            arrival_us: us_of_ps(predicted.arrival_ps),
         }
     }
 }
@@ -182,7 +182,7 @@ pub(crate) fn bound_us(plan: &Plan, capabilities: &Capabilities, model: &CostMod
     // Of links that differ, data may go over the fastest.
     capabilities.timing.link_mbps = model.links.values().copied().fold(model.timing.link_mbps, u32::max);
     let bound = plan.request.lower_bound(&capabilities)?.total_ps();
-    (bound > 0).then(|| microseconds(bound))
+    (bound > 0).then(|| us_of_ps(bound))
 }
 
 pub(crate) fn run(cli: &Cli, arguments: &cli::Plan) -> Result<()> {
@@ -300,7 +300,7 @@ fn candidate((algorithm, result): &Evaluated) -> Candidate {
 }
 
 fn terms(plan: &Plan) -> Vec<PrintedTerm> {
-    let us = |bound: &Bound| microseconds(plan.predicted.terms.of(*bound));
+    let us = |bound: &Bound| us_of_ps(plan.predicted.terms.of(*bound));
     Bound::ALL
         .iter()
         .map(|bound| PrintedTerm { bound: bound.name(), us: us(bound) })
@@ -386,16 +386,15 @@ fn in_switches(plan: &Plan, candidates: &[Evaluated], capabilities: &Capabilitie
         return None;
     }
     let timing = &capabilities.timing;
-    let cycles =
-        |cycles: u32| microseconds(u64::from(cycles) * 1_000_000_000 / u64::from(capabilities.clock_khz.max(1)));
+    let cycles = |cycles: u32| us_of_ps(u64::from(cycles) * 1_000_000_000 / u64::from(capabilities.clock_khz.max(1)));
     let (send_us, receive_us) =
         (cycles(timing.dispatch_cycles + timing.memory_read_cycles), cycles(timing.switch_cycles));
     let others = candidates.iter().filter(|(algorithm, _)| *algorithm != Algorithm::Switch);
     let best = others.filter_map(|(_, result)| result.as_ref().ok()).min_by_key(|other| other.predicted.arrival_ps);
     Some(InSwitches {
         send_us,
-        latency_us: rounded(microseconds(plan.predicted.terms.of(Bound::Latency)) - send_us - receive_us),
-        gaps_us: microseconds(plan.predicted.terms.of(Bound::Link)),
+        latency_us: rounded(us_of_ps(plan.predicted.terms.of(Bound::Latency)) - send_us - receive_us),
+        gaps_us: us_of_ps(plan.predicted.terms.of(Bound::Link)),
         receive_us,
         without: best
             .map(|best| WithoutUnits { algorithm: best.algorithm.name(), arrival_us: Times::from(best).arrival_us }),

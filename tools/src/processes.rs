@@ -60,7 +60,7 @@ fn open_own(
     let rank = peers.rank();
     let identity = selected.as_ref().map_or(String::new(), |(_, own)| identity(own, rank));
     let (selector, own) = agree_with(peers, interrupt, selected)?;
-    let identities = exchange(peers, identity.as_bytes())?;
+    let identities = peers.allgather(identity.as_bytes(), PATIENCE)?;
     let mut ranks: BTreeMap<&[u8], usize> = BTreeMap::new();
     for (rank, identity) in identities.iter().enumerate() {
         if let Some(other) = ranks.insert(identity, rank) {
@@ -111,10 +111,6 @@ fn identity(card: &Selector, rank: u32) -> String {
         },
         _ => format!("{boot} {}", card.text()),
     }
-}
-
-fn exchange(peers: &mut dyn Peers, data: &[u8]) -> Result<Vec<Vec<u8>>> {
-    Ok(peers.allgather(data, PATIENCE)?)
 }
 
 /// Ends alike on all ranks: with `outcome` if all have succeeded, else with a failure on each. A rank that is interrupted here ends

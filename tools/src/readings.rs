@@ -129,15 +129,14 @@ pub(crate) fn text(readings: &Described) -> String {
         let rows: Vec<_> = readings.board.iter().map(|one| vec![one.name.to_owned(), one.value.clone()]).collect();
         text = output::table(&rows) + "\n";
     }
-    let heading = ["PART", "READING", "NOW", "LARGEST", "AVERAGE", "NOTE"].map(str::to_owned).to_vec();
     let row = |one: &Row| {
         let [now, largest, average] = one.shown.clone();
         let state = if one.state == "good" { String::new() } else { one.state.to_owned() };
         let note = one.text.clone().unwrap_or(state);
-        vec![one.part.to_owned(), one.name.clone(), now, largest, average, note]
+        [one.part.to_owned(), one.name.clone(), now, largest, average, note]
     };
     let there = readings.rows.iter().filter(|one| one.state != "absent").map(row);
-    text += &output::table(&std::iter::once(heading).chain(there).collect::<Vec<_>>());
+    text += &output::headed(["PART", "READING", "NOW", "LARGEST", "AVERAGE", "NOTE"], there);
     for Failed { part, message } in &readings.failures {
         text += &format!("{part}: {message}\n");
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::{self, Cli};
 use crate::exit::{Failure, Result};
-use crate::{boards, number, output};
+use crate::{boards, cards, number, output};
 
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Printed {
@@ -45,13 +45,9 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Reg) -> Result<()> {
     let selector = Selector::parse(&arguments.card)?;
     let is_whole_fabric = selector.is_whole_fabric();
     let selection = selector.open()?;
-    let function = match selection.functions.as_slice() {
-        [one] => one,
-        [first, ..] if is_whole_fabric => first,
-        several => {
-            let message = format!("{} selects {} cards: select one", arguments.card, several.len());
-            return Err(Failure::usage(message));
-        }
+    let function = match selection.functions.first() {
+        Some(first) if is_whole_fabric => first,
+        _ => cards::single(&selection)?,
     };
     boards::check(function)?;
     let found = find(function, &arguments.register)?;

@@ -16,8 +16,7 @@ const fn default_bytes(collective: Collective) -> u64 {
 }
 
 /// Returns the request, for the cards on `nodes` unless `--group` selects some; the others may relay unless `--relays` selects
-/// some. Checks that need the fabric are left to
-/// the planner.
+/// some. Checks that need the fabric are left to the planner.
 pub(crate) fn request(arguments: &Operation, inputs: &[Input], nodes: Vec<u32>) -> Result<Request> {
     let collective = arguments.terms.collective;
     let of_inputs = inputs.first().map(|input| input.element);
@@ -97,7 +96,7 @@ fn counts(request: &Request, given: Option<&Counts>, bytes: Option<u64>, inputs:
 }
 
 /// Returns reduction and element type; the type comes from the command line, else from the first input.
-fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combine>> {
+pub(crate) fn combine(arguments: &Operation, input: Option<Element>) -> Result<Option<Combine>> {
     let collective = arguments.terms.collective;
     match arguments.terms.op {
         Some(reduction) if !collective.reduces() => {

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::cards::Cards;
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
+use crate::output::counted;
 use crate::units::rounded;
 
 /// The launches and their times.
@@ -134,10 +135,6 @@ impl Printed {
         );
         text
     }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 #[cfg(test)]

@@ -151,10 +151,10 @@ impl<'p> Work<'p> {
             }
         }
         for load in &loads {
-            for rank in &load.ranks {
+            for (rank, index) in &load.holders {
                 interrupt.check()?;
                 let begin = Moment::now();
-                load.write(cards, &runs[*rank as usize])?;
+                load.write(cards, &runs[*rank as usize], *index)?;
                 cards.cluster.end_span("copy in", begin);
             }
         }
@@ -167,7 +167,7 @@ impl<'p> Work<'p> {
         } else {
             let outcome = interrupt.end_at_once_during(|| run_ranks(&mut cards.cluster, &nodes, &runs, timeout))?;
             runs.iter_mut().zip(outcome.completions).for_each(|(run, completions)| run.completions = completions);
-            (None, outcome.result.err().map(|error| crate::run_program::failure(cards, error, loaded)))
+            (None, outcome.result.err().map(|error| located(cards, error, loaded)))
         };
         let mut outputs = Vec::new();
         if failure.is_none() {
@@ -261,7 +261,7 @@ fn run_ranks(cluster: &mut Cluster, nodes: &[u32], runs: &[RankRun<'_>], timeout
 }
 
 /// Returns the failure of a run, with its location in the source.
-fn failure(cards: &Cards, error: Error, loaded: &Loaded) -> Failure {
+fn located(cards: &Cards, error: Error, loaded: &Loaded) -> Failure {
     match error {
         Error::Failed { rank: Some(rank), instruction: index, .. }
         | Error::Timeout { rank: Some(rank), instruction: Some(index), .. } => {
@@ -356,8 +356,8 @@ fn ranks_with_buffer(transfer: &Transfer, assembly: &Assembly) -> Result<Vec<(u3
 
 /// Data to load into a buffer before the run.
 struct Load {
-    name: String,
-    ranks: Vec<u32>,
+    /// Ranks, each with the index of its buffer.
+    holders: Vec<(u32, usize)>,
     data: Data,
     bytes: u64,
 }
@@ -388,17 +388,12 @@ impl Load {
                 return Err(Failure::refused(message).of_rank(*rank));
             }
         }
-        Ok(Load {
-            name: transfer.buffer.clone(),
-            ranks: holders.into_iter().map(|(rank, _)| rank).collect(),
-            data,
-            bytes,
-        })
+        Ok(Load { holders, data, bytes })
     }
 
-    fn write(&self, cards: &mut Cards, run: &RankRun<'_>) -> Result<()> {
+    fn write(&self, cards: &mut Cards, run: &RankRun<'_>, index: usize) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
-        let (buffer, host) = run.find(&self.name)?;
+        let (buffer, host) = run.buffer(index);
         for (offset, length) in data::chunks(self.bytes) {
             let data = &mut chunk[..length];
             match &self.data {
@@ -421,20 +416,19 @@ impl Load {
 }
 
 impl RankRun<'_> {
-    /// Finds a buffer by name; for a host buffer, also returns its location.
-    fn find(&self, name: &str) -> Result<(&Buffer, Option<InRegion<'_>>)> {
-        let found = self.program.buffers.iter().position(|buffer| buffer.name == name);
-        let index = found.ok_or_else(|| Failure::refused(format!("unknown buffer `{name}`")))?;
+    /// Returns a buffer; for a host buffer, also its location.
+    fn buffer(&self, index: usize) -> (&Buffer, Option<InRegion<'_>>) {
         let buffer = &self.program.buffers[index];
         let host = self.region.as_ref().filter(|_| buffer.space == AddressSpace::Host);
-        Ok((buffer, host.map(|region| (region, self.offsets[index]))))
+        (buffer, host.map(|region| (region, self.offsets[index])))
     }
 }
 
 /// A buffer to write to a file after the run.
 struct Dump {
-    name: String,
     rank: u32,
+    /// Index of the buffer.
+    index: usize,
     path: PathBuf,
     element: Element,
     bytes: u64,
@@ -457,7 +451,7 @@ fn dumps(transfers: &[Transfer], assembly: &Assembly, element: Element) -> Resul
                     format!("rank {rank}: buffer `{buffer}` has {bytes} B: expected a multiple of {size} B for {name}");
                 return Err(Failure::refused(message).of_rank(*rank));
             }
-            dumps.push(Dump { name: transfer.buffer.clone(), rank: *rank, path, element, bytes });
+            dumps.push(Dump { rank: *rank, index: *index, path, element, bytes });
         }
     }
     Ok(dumps)
@@ -476,7 +470,7 @@ impl Dump {
 
     fn chunks(&self, cards: &mut Cards, run: &RankRun<'_>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(self.bytes).unwrap_or(CHUNK))];
-        let (buffer, host) = run.find(&self.name)?;
+        let (buffer, host) = run.buffer(self.index);
         for (offset, length) in data::chunks(self.bytes) {
             let data = &mut chunk[..length];
             match host {

@@ -5,11 +5,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use cmdseq::Refusal;
-use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, Limits, Options, Warnings};
+use cmdseq::asm::{self, Assembled, Assembly, Diagnostic, Errors, FileError, Limits, Options, Warnings};
 
 use crate::cards::wrong_number;
 use crate::exit::{Exit, Failure, Result};
-use crate::input_file;
+use crate::{input_file, output};
 
 /// A loaded program.
 pub(crate) enum Loaded {
@@ -104,8 +104,12 @@ impl Source {
 /// Reads a regular file, up to the size limit of a source.
 fn text(path: &Path) -> Result<String> {
     let bytes = input_file::read(path, ("a source (limit source_bytes)", Limits::default().source_bytes as u64))?;
-    let refuse = |at: usize| Failure::refused(format!("{}: invalid UTF-8 at byte {at}", path.display()));
-    String::from_utf8(bytes).map_err(|error| refuse(error.utf8_error().valid_up_to()))
+    let refuse = |why: String| Failure::refused(format!("{}: {why}", path.display()));
+    if bytes.starts_with(&asm::MAGIC) {
+        return Err(refuse("not a source but an assembled program; `fpgactl disasm` prints its source".to_owned()));
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| refuse(format!("invalid UTF-8 at byte {}", error.utf8_error().valid_up_to())))
 }
 
 /// Size limit of a binary: twice that of the assembler's largest output.
@@ -114,7 +118,13 @@ const BINARY_MAX_BYTES: u64 = 128 << 20;
 /// Reads a binary.
 pub(crate) fn binary(path: &Path) -> Result<Assembly> {
     let bytes = input_file::read(path, ("a binary", BINARY_MAX_BYTES))?;
-    asm::decode(&bytes).map_err(|error| Failure::chain(Exit::Refused, &error).about(&path.display().to_string()))
+    asm::decode(&bytes).map_err(|error| {
+        let failure = Failure::chain(Exit::Refused, &error).about(&path.display().to_string());
+        match error {
+            FileError::Magic => failure.with_help("`asm` and `plan --save` write programs; a source is named `*.seq`"),
+            _ => failure,
+        }
+    })
 }
 
 /// Whether the name is that of a source.
@@ -169,10 +179,10 @@ pub(crate) fn load(path: &Path, root: Option<&Path>, options: &Options) -> Resul
 impl From<Errors> for Failure {
     fn from(errors: Errors) -> Self {
         let count = errors.errors.len() + errors.more;
-        let plural = if count == 1 { "error" } else { "errors" };
+        let counted = output::counted(count as u64, "error", "errors");
         let at_least = if errors.is_partial { "at least " } else { "" };
         let shown = if errors.more > 0 { format!(", {} shown", errors.errors.len()) } else { String::new() };
-        Failure::refused(format!("the program has {at_least}{count} {plural}{shown}")).at_locations(errors.errors)
+        Failure::refused(format!("the program has {at_least}{counted}{shown}")).at_locations(errors.errors)
     }
 }
 

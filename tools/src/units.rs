@@ -1,7 +1,7 @@
 //! Converts to microseconds and gigabits per second, rounded for output.
 
 /// Converts picoseconds to microseconds.
-pub(crate) fn microseconds(ps: u64) -> f64 {
+pub(crate) fn us_of_ps(ps: u64) -> f64 {
     ps as f64 / 1e6
 }
 

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+/// Most bytes of a socket's path: an address has 108, with a null byte at the end.
+const PATH_BYTES_MAX: usize = 107;
+
 /// Who is behind a UNIX socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
@@ -25,18 +28,26 @@ pub(crate) enum Behind {
     OtherType,
 }
 
-/// Finds who is behind `socket`, of those in `table`. A file that is no socket has nobody behind it.
+/// Finds who is behind `socket`, of those in `table`. A file that is no socket has nobody behind it. Fails for a socket that cannot be
+/// asked, as one with a path longer than a socket's address holds.
 ///
 /// Sends nothing: a datagram socket is refused as of the wrong type by a server, which does not notice, and as unconnected by the
 /// socket that a killed process has left.
-pub(crate) fn behind(socket: &Path, table: &Table) -> Behind {
+pub(crate) fn behind(socket: &Path, table: &Table) -> io::Result<Behind> {
     match UnixDatagram::unbound().and_then(|probe| probe.connect(socket)) {
-        Ok(()) => Behind::OtherType,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Behind::Nobody,
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Behind::Denied,
-        Err(error) if is_of_wrong_type(&error) => by_table(table, socket),
-        Err(_) => Behind::Server,
+        Ok(()) => Ok(Behind::OtherType),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(Behind::Nobody),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(Behind::Denied),
+        Err(error) if is_of_wrong_type(&error) => Ok(by_table(table, socket)),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Err(too_long(socket)),
+        Err(error) => Err(error),
     }
+}
+
+fn too_long(socket: &Path) -> io::Error {
+    let bytes = socket.as_os_str().len();
+    let message = format!("the path has {bytes} bytes: a socket's has at most {PATH_BYTES_MAX}; use a shorter one");
+    io::Error::new(ErrorKind::InvalidInput, message)
 }
 
 fn is_of_wrong_type(error: &io::Error) -> bool {
@@ -133,7 +144,7 @@ mod tests {
     }
 
     fn found(socket: &Path) -> Behind {
-        behind(socket, &table())
+        behind(socket, &table()).unwrap()
     }
 
     #[test]

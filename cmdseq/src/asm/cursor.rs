@@ -109,15 +109,13 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Reads `card` or `host`, if it is next.
+    pub(super) fn space(&mut self) -> Option<AddressSpace> {
+        [AddressSpace::Card, AddressSpace::Host].into_iter().find(|space| self.take_word(space.name()))
+    }
+
     pub(super) fn operand(&mut self) -> Result<OperandText> {
-        let start = self.place();
-        let space = if self.take_word("card") {
-            Some(AddressSpace::Card)
-        } else if self.take_word("host") {
-            Some(AddressSpace::Host)
-        } else {
-            None
-        };
+        let (start, space) = (self.place(), self.space());
         let value = self.expression()?;
         let (mut layout, mut argument) = (None, None);
         loop {

@@ -53,8 +53,8 @@ const BEFORE: usize = 60;
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The content of a file must not control the terminal.
-        let safe = |text: &str| -> String { text.chars().map(printable).collect() };
+        // The content of a file must not control the terminal. A tab stays.
+        let safe = |text: &str| text.replace(|c| c != '\t' && is_harmful(c), "\u{fffd}");
         write!(f, "{}:{}:{}: ", safe(&self.file), self.line, self.column)?;
         if let Some(rank) = self.rank {
             write!(f, "on rank {rank}: ")?;
@@ -65,18 +65,13 @@ impl fmt::Display for Diagnostic {
         let column = (self.column as usize).saturating_sub(1);
         let skip = if self.source.chars().nth(SHOWN).is_some() { column.saturating_sub(BEFORE) } else { 0 };
         let is_tab = |c: char| if c == '\t' { '\t' } else { ' ' };
-        let shown: String = self.source.chars().skip(skip).take(SHOWN).map(printable).collect();
+        let shown = safe(&self.source.chars().skip(skip).take(SHOWN).collect::<String>());
         let indent: String = shown.chars().take(column - skip).map(is_tab).collect();
         let room = SHOWN.saturating_sub(column - skip).max(1);
         let carets = "^".repeat((self.width as usize).clamp(1, room));
         writeln!(f, "{number} | {shown}")?;
         write!(f, "{:margin$} | {indent}{carets}", "")
     }
-}
-
-/// Replaces what is harmful; a tab stays.
-fn printable(c: char) -> char {
-    if is_harmful(c) && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }
 }
 
 /// Findings after which parsing, or the evaluation of ranks, stops: a file or loop may be wrong in every line or round.

@@ -357,13 +357,7 @@ fn buffer(cursor: &mut Cursor<'_>) -> Result<BufferText> {
     const FORM: &str = "expected a form like `buffer NAME = card size 64KiB` or `buffer NAME = host size 64KiB`";
     let name = cursor.name("a buffer")?;
     cursor.expect_sign("=", FORM)?;
-    let space = if cursor.take_word("card") {
-        AddressSpace::Card
-    } else if cursor.take_word("host") {
-        AddressSpace::Host
-    } else {
-        return Err(cursor.expected(FORM));
-    };
+    let Some(space) = cursor.space() else { return Err(cursor.expected(FORM)) };
     let (mut at, mut size, mut align, mut layout) = (None, None, None, Layout::Block);
     while let Some(Token { kind: Kind::Word(word), span }) = cursor.peek() {
         let span = *span;

@@ -8,7 +8,7 @@ use super::lexer::{NAME_MAX, is_name_part, is_name_start};
 use crate::instruction::{ARGUMENTS, Side};
 use crate::program::Communicator;
 use crate::table::{Entry, Tables};
-use crate::{AddressSpace, Flags, Instruction, Layout, Operation};
+use crate::{AddressSpace, Instruction, Layout, Operation};
 
 /// Largest number of ranks: a rank has 16 bits.
 pub const RANKS_MAX: u32 = 1 << 16;
@@ -131,9 +131,6 @@ impl RankProgram {
         }
         for (index, instruction) in self.instructions.iter().enumerate() {
             instruction.check_fields().map_err(|error| format!("instruction {index}: {error}"))?;
-            if instruction.flags.contains(Flags::EAGER | Flags::RENDEZVOUS) {
-                return Err(format!("instruction {index}: the flags `eager` and `rendezvous` exclude each other"));
-            }
         }
         let mut names = HashSet::new();
         for buffer in &self.buffers {

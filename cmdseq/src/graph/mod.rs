@@ -1,9 +1,8 @@
 //! Graphs: several collectives as one program for each card, launched repeatedly without the host in between.
 //!
-//! A [`Graph`] has named [`Buffer`]s and [`Step`]s; each step is a request to the planner from one buffer to another. Buffers imply
-//! the order: a step that accesses a buffer follows the earlier steps that wrote it, and a step that writes a buffer also follows
-//! those that read it. [`Step::after`] adds further order. [`Graph::schedule`] orders the steps, places the buffers, plans every
-//! step, verifies the whole, and returns a [`Schedule`]. The module uses planner, verifier and matching.
+//! A [`Graph`] has named [`Buffer`]s and [`Step`]s; each step is a request to the planner from one buffer to another. Every card runs
+//! the steps in the order in which they were added. [`Graph::schedule`] places the buffers, plans every step, verifies the whole,
+//! and returns a [`Schedule`]. The module uses planner, verifier and matching.
 //!
 //! ```
 //! use cmdseq::graph::{Buffer, Graph, Step};
@@ -30,7 +29,6 @@
 
 mod allocator;
 mod error;
-mod order;
 mod schedule;
 mod step;
 
@@ -78,19 +76,18 @@ impl Graph {
         self
     }
 
-    /// Adds a step, and returns its number, from 0.
+    /// Adds a step, to run after those added before. Returns its number, from 0.
     pub fn step(&mut self, step: Step) -> usize {
         self.steps.push(step);
         self.steps.len() - 1
     }
 
-    /// Orders the steps, places the buffers, plans and verifies. The result is deterministic.
+    /// Places the buffers, plans the steps and verifies the programs. The result is deterministic.
     ///
     /// # Errors
     /// [`GraphError`], including refusals of planner and verifier.
     pub fn schedule(&self, capabilities: &Capabilities) -> Result<Schedule, GraphError> {
         let numbers = self.check()?;
-        let order = order::order(&self.steps)?;
         let arguments = self.arguments()?;
         let mut memory = Allocator::new(self.memory, self.group.len() as u64, capabilities);
         let addresses = memory.place(&self.buffers)?;
@@ -110,8 +107,7 @@ impl Graph {
             })
             .collect();
         let mut ids = Ids::default();
-        for number in order {
-            let step = &self.steps[number];
+        for (number, step) in self.steps.iter().enumerate() {
             let place = |role| -> Operand {
                 let buffer = step.buffer(role).and_then(|name| numbers.get(name));
                 buffer.map_or(Operand::card(between.address), |buffer| schedule.buffers[*buffer].operand())
@@ -143,9 +139,6 @@ impl Graph {
         for (number, step) in self.steps.iter().enumerate() {
             if let Some(node) = step.request.group.iter().find(|node| !self.group.contains(node)) {
                 return Err(GraphError::of(number, &format!(": node {node} is not in the graph's group")));
-            }
-            if let Some(other) = step.after.iter().find(|other| **other >= self.steps.len()) {
-                return Err(GraphError::of(number, &format!(" follows unknown step {other}")));
             }
             for role in BufferRole::ALL {
                 self.check_role(number, step, role, &numbers)?;
@@ -241,7 +234,7 @@ impl Graph {
             first[rank] = (!program.instructions.is_empty()).then_some(whole.len());
             for instruction in &program.instructions {
                 let mut instruction = *instruction;
-                if has_arguments(&instruction) {
+                if instruction.has_arguments() {
                     let cause = format!(": {} uses launch arguments, which graphs do not support", plan.algorithm);
                     return Err(GraphError::of(number, &cause));
                 }
@@ -252,7 +245,7 @@ impl Graph {
                 whole.push(instruction);
             }
         }
-        schedule.steps.push(Scheduled { step: number, algorithm: plan.algorithm, predicted: plan.predicted, first });
+        schedule.steps.push(Scheduled { algorithm: plan.algorithm, predicted: plan.predicted, first });
         Ok(())
     }
 }
@@ -260,11 +253,6 @@ impl Graph {
 /// The error of a step whose buffer has another element type.
 fn wrong_type(step: usize, buffer: &Buffer, held: Element, expected: Element) -> GraphError {
     GraphError::of(step, &format!(": buffer {:?} has elements of {held}, expected {expected}", buffer.name))
-}
-
-fn has_arguments(instruction: &Instruction) -> bool {
-    let operands = [instruction.source, instruction.destination];
-    operands.iter().any(|operand| operand.argument.is_some()) || instruction.extent_argument.is_some()
 }
 
 /// Makes addresses in rebindable buffers relative to the buffer.

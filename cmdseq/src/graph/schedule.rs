@@ -48,8 +48,6 @@ impl Placed {
 /// A step of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheduled {
-    /// Its number in the graph.
-    pub step: usize,
     /// Its algorithm.
     pub algorithm: Algorithm,
     /// Its predicted time alone.
@@ -67,7 +65,7 @@ pub struct Schedule {
     pub buffers: Vec<Placed>,
     /// Intermediate memory, which the programs overwrite.
     pub between: Range,
-    /// Steps in execution order.
+    /// Steps in execution order, which is that of the graph.
     pub steps: Vec<Scheduled>,
     /// The predicted time of all steps.
     pub predicted: Prediction,
@@ -86,7 +84,7 @@ impl Schedule {
     pub fn of(plan: &Plan) -> Self {
         let first = plan.set.programs.iter().map(|program| (!program.instructions.is_empty()).then_some(0)).collect();
         let (algorithm, predicted) = (plan.algorithm, plan.predicted);
-        let steps = vec![Scheduled { step: 0, algorithm, predicted, first }];
+        let steps = vec![Scheduled { algorithm, predicted, first }];
         Schedule { steps, predicted, ..Schedule::from(plan.set.clone()) }
     }
 
@@ -116,9 +114,9 @@ impl Schedule {
 
     /// Returns the number of the step of instruction `index` of rank `rank`.
     pub fn step_of(&self, rank: usize, index: usize) -> Option<usize> {
-        let begun = |one: &&Scheduled| one.first.get(rank).copied().flatten().is_some_and(|first| first <= index);
+        let begun = |one: &Scheduled| one.first.get(rank).copied().flatten().is_some_and(|first| first <= index);
         self.set.programs.get(rank).filter(|program| index < program.instructions.len())?;
-        self.steps.iter().rev().find(begun).map(|one| one.step)
+        self.steps.iter().rposition(begun)
     }
 
     /// Binds a buffer to another address on every card, for the following launches. The programs stay verified: steps access only
@@ -164,9 +162,7 @@ impl Schedule {
                 let remote = remote(instruction, &context).ok().flatten().map(|one| one.range());
                 let all = touched.reads.iter().chain(&touched.writes).chain(&remote);
                 for range in all.filter(|one| one.overlaps(self.between)) {
-                    let begin = used.map_or(range.address, |used| used.address.min(range.address));
-                    let end = used.map_or(range.end(), |used| used.end().max(range.end()));
-                    used = Some(Range { address: begin, bytes: end - begin });
+                    used = Some(used.map_or(*range, |used| used.hull(*range)));
                 }
             }
         }

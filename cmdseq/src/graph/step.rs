@@ -77,14 +77,12 @@ pub struct Step {
     pub input: Option<String>,
     /// Buffer of the output, if any rank has one. It may equal the input, for algorithms that work in place.
     pub output: Option<String>,
-    /// Numbers of steps that must end first.
-    pub after: Vec<usize>,
 }
 
 impl Step {
     /// Returns a step without buffers.
     pub fn new(request: Request) -> Self {
-        Step { request, input: None, output: None, after: Vec::new() }
+        Step { request, input: None, output: None }
     }
 
     /// Sets the buffer of the input.
@@ -95,12 +93,6 @@ impl Step {
     /// Sets the buffer of the output.
     pub fn output(self, buffer: impl Into<String>) -> Self {
         Step { output: Some(buffer.into()), ..self }
-    }
-
-    /// Adds step `number` to those that must end first.
-    pub fn after(mut self, number: usize) -> Self {
-        self.after.push(number);
-        self
     }
 
     /// Returns the bytes of input or output of the rank with the most data.

@@ -54,13 +54,11 @@ impl Instruction {
         self.flags.form()
     }
 
-    /// Whether the flags name at most one form, and this only where switches compute: a collective of whole blocks.
-    pub(super) fn is_form_valid(&self) -> bool {
-        let forms = self.flags.intersection(Flags::FORMS);
-        forms.is_empty()
-            || forms.bits().is_power_of_two()
-                && has_forms(self.operation)
-                && self.extent == 0
-                && !self.flags.intersects(Flags::EAGER.union(Flags::RENDEZVOUS))
+    /// Whether the flags name at most one of a form, `eager` and `rendezvous`, and a form only where switches compute: a collective
+    /// of whole blocks.
+    pub(super) fn are_flags_valid(&self) -> bool {
+        let named = self.flags.intersection(Flags::FORMS.union(Flags::EAGER).union(Flags::RENDEZVOUS));
+        let is_one = named.is_empty() || named.bits().is_power_of_two();
+        is_one && (!named.intersects(Flags::FORMS) || has_forms(self.operation) && self.extent == 0)
     }
 }

@@ -182,6 +182,11 @@ impl Instruction {
         matches!(self.source.space, AddressSpace::Host) || matches!(self.destination.space, AddressSpace::Host)
     }
 
+    /// Whether an operand or the extent names a launch argument.
+    pub const fn has_arguments(&self) -> bool {
+        self.source.argument.is_some() || self.destination.argument.is_some() || self.extent_argument.is_some()
+    }
+
     /// Returns reduction and element type; `None` unless both are set.
     pub const fn combine(&self) -> Option<Combine> {
         match (self.reduction, self.element) {

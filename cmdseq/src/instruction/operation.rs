@@ -22,50 +22,43 @@ macro_rules! operations {
     };
 }
 
-/// The fields that an operation reads; all others must be zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Fields {
-    pub communicator: bool,
-    pub root: bool,
-    pub peer: bool,
-    pub source: bool,
-    pub destination: bool,
-    pub bytes: bool,
-    pub extent: bool,
-    /// Element type and reduction.
-    pub combine: bool,
-    /// Number and value of a signal.
-    pub signal: bool,
-    /// Count and body of a loop.
-    pub rounds: bool,
-    /// The launch argument of the extent.
-    pub extent_argument: bool,
-    /// The lane: the operation runs in it, and those of other lanes may run at the same time.
-    pub lane: bool,
-    /// Slot and key of a window.
-    pub window: bool,
-    /// The rights of a window.
-    pub rights: bool,
+macro_rules! fields {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// The fields that an operation reads; all others must be zero.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub struct Fields {
+            $($(#[$doc])* pub $field: bool,)*
+        }
+
+        impl Fields {
+            const NONE: Fields = Fields { $($field: false,)* };
+        }
+    };
 }
 
-impl Fields {
-    const NONE: Fields = Fields {
-        communicator: false,
-        root: false,
-        peer: false,
-        source: false,
-        destination: false,
-        bytes: false,
-        extent: false,
-        combine: false,
-        signal: false,
-        rounds: false,
-        extent_argument: false,
-        lane: false,
-        window: false,
-        rights: false,
-    };
+fields! {
+    communicator,
+    root,
+    peer,
+    source,
+    destination,
+    bytes,
+    extent,
+    /// Element type and reduction.
+    combine,
+    /// Number and value of a signal.
+    signal,
+    /// Count and body of a loop.
+    rounds,
+    /// The launch argument of the extent.
+    extent_argument,
+    /// The lane: the operation runs in it, and those of other lanes may run at the same time.
+    lane,
+    /// Slot and key of a window.
+    window,
+    /// The rights of a window.
+    rights,
 }
 
 operations! {

@@ -115,7 +115,6 @@ impl Instruction {
         let code = word[offset::OPERATION];
         let operation = Operation::from_code(code).ok_or(DecodeError::Operation(code))?;
         let flags = Flags::from_bits(u16_at(word, offset::FLAGS))
-            .filter(|flags| !flags.contains(Flags::EAGER | Flags::RENDEZVOUS))
             .ok_or(DecodeError::Field { offset: offset::FLAGS, name: "flags" })?;
         let operands = word[offset::OPERANDS];
         let arguments = word[offset::ARGUMENT_INDEX];
@@ -172,7 +171,7 @@ impl Instruction {
                 return refuse(offset::EXTENT, "extent");
             }
         }
-        if !self.is_form_valid() {
+        if !self.are_flags_valid() {
             return refuse(offset::FLAGS, "flags");
         }
         if self.operation.fields().window && !self.is_window_valid() {

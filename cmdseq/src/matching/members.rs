@@ -136,14 +136,9 @@ impl Members {
 
     /// Returns the communicator in the table entry of `id` on `rank`.
     pub(crate) fn occupant(&self, rank: usize, id: u16) -> Option<u16> {
-        self.entry(rank, id).map(|entry| entry.id)
-    }
-
-    /// Returns the membership in the table entry of `id` on `rank`.
-    fn entry(&self, rank: usize, id: u16) -> Option<Entry> {
         let entries = self.of.get(rank)?;
         let place = entries.binary_search_by_key(&entry_of(id), |entry| entry_of(entry.id)).ok()?;
-        entries.get(place).copied()
+        Some(entries[place].id)
     }
 
     /// Returns the membership of `rank` in the communicator of `instruction`; `None` if the operation has none, or the rank is no

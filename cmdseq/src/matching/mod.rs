@@ -17,8 +17,6 @@ mod pair_sets;
 mod progress;
 mod recent;
 mod stuck;
-#[cfg(test)]
-mod tests;
 
 use crate::refusal::Refusal;
 

@@ -9,7 +9,7 @@ use super::members::Membership;
 use super::pair_sets::PairSets;
 use crate::instruction::{is_collective, takes_tables};
 use crate::limits::{BLOCKS_MAX, too_long};
-use crate::ranges::{Lengths, lengths, transfers};
+use crate::ranges::lengths;
 use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Operation};
 
@@ -217,62 +217,46 @@ impl<'a> Matching<'a> {
                 let refusal = too_long("BLOCKS_MAX", BLOCKS_MAX, "comparisons of blocks of vector forms");
                 return Err(refusal.located(rank, head.index));
             }
-            if !self.do_blocks_agree(&membership, stream) {
-                self.check_blocks(place)?;
-            }
+            self.check_blocks(&membership, stream)?;
         }
         let lanes = self.lanes;
         self.together.extend(ranks.iter().flatten().map(|rank| rank * lanes + stream % lanes));
         Ok(true)
     }
 
-    /// Whether both ends of every block of a vector form have the same length; all members have arrived. Returns false also if
-    /// [`check_blocks`](Self::check_blocks) must decide.
-    pub(super) fn do_blocks_agree(&self, membership: &Membership<'_>, stream: usize) -> bool {
-        let Some(Head { instruction, .. }) = self.head(stream) else { return false };
+    /// Refuses a vector form if the two ends of a block have different lengths, and names the rank with the most differences. All
+    /// members have arrived.
+    fn check_blocks(&self, membership: &Membership<'_>, stream: usize) -> Result<(), Refusal> {
         let of_rank = |own: u32| {
             let rank = membership.program_rank(own)?;
-            let its = Membership { own, ..*membership };
             let head = self.head(self.beside(stream, rank))?;
-            lengths(head.instruction, &self.job.context_in(rank, &its))
+            lengths(head.instruction, &self.job.context_in(rank, &Membership { own, ..*membership }))
         };
-        let ranks = 0..membership.roster.nodes.len() as u32;
-        let Some(all) = ranks.map(of_rank).collect::<Option<Vec<[Lengths<'_>; 2]>>>() else { return false };
-        let root = usize::from(instruction.root);
-        let ends = |is_root: bool| if is_root { root..root + 1 } else { 0..all.len() };
-        let (mut from, to) =
-            (ends(instruction.operation == Operation::Scatterv), ends(instruction.operation == Operation::Gatherv));
-        from.all(|from| to.clone().all(|to| from == to || all[from][0].of(to as u32) == all[to][1].of(from as u32)))
-    }
-
-    /// As [`do_blocks_agree`](Matching::do_blocks_agree); refuses the first block that differs.
-    pub(super) fn check_blocks(&self, place: usize) -> Result<(), Refusal> {
-        let mut sent: HashMap<(u32, u32), u64> = HashMap::new();
-        let mut received: Vec<(u32, u32, u64)> = Vec::new();
-        let (roster, lane) = (&self.job.members.rosters[place / self.lanes], place % self.lanes);
-        for (stream, head) in self.at_collective(place) {
-            let rank = self.rank_of(stream);
-            let Some(its) = self.job.membership(rank, head.instruction) else { continue };
-            let moved = transfers(head.instruction, &self.job.context_in(rank, &its)).unwrap_or_default();
-            sent.extend(moved.sends.iter().map(|one| ((its.own, one.peer_rank), one.bytes)));
-            received.extend(moved.receives.iter().map(|one| (one.peer_rank, its.own, one.bytes)));
+        let ranks = membership.roster.nodes.len() as u32;
+        // A table that is missing or does not fit is refused with its instruction.
+        let Some(all) = (0..ranks).map(of_rank).collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let Some(Head { instruction, .. }) = self.head(stream) else { return Ok(()) };
+        let (operation, id, root) = (instruction.operation, instruction.communicator, u32::from(instruction.root));
+        let ends = |is_root: bool| if is_root { root..root + 1 } else { 0..ranks };
+        let (senders, receivers) = (ends(operation == Operation::Scatterv), ends(operation == Operation::Gatherv));
+        let mut mismatches: Vec<Block> = Vec::new();
+        for from in senders {
+            for to in receivers.clone() {
+                let (sent, expected) = (all[from as usize][0].of(to), all[to as usize][1].of(from));
+                if sent != expected && from != to {
+                    mismatches.push(Block { from, to, sent, expected });
+                }
+            }
         }
-        // A block that only one end has is 0 bytes at the other.
-        let mut said: Vec<Block> = Vec::with_capacity(received.len());
-        for (from, to, expected) in received {
-            said.push(Block { from, to, sent: sent.remove(&(from, to)).unwrap_or(0), expected });
-        }
-        said.extend(sent.into_iter().map(|((from, to), sent)| Block { from, to, sent, expected: 0 }));
-        said.retain(|block| block.sent != block.expected);
-        said.sort_unstable();
         // The refusal names the rank with most differences; of two, the receiver.
         let mut count: HashMap<u32, usize> = HashMap::new();
-        said.iter().flat_map(|block| [block.from, block.to]).for_each(|rank| *count.entry(rank).or_default() += 1);
-        let ends = said.iter().flat_map(|block| [(block, block.to), (block, block.from)]);
+        for rank in mismatches.iter().flat_map(|block| [block.from, block.to]) {
+            *count.entry(rank).or_default() += 1;
+        }
+        let ends = mismatches.iter().flat_map(|block| [(block, block.to), (block, block.from)]);
         let Some((block, named)) = ends.rev().max_by_key(|(_, rank)| count.get(rank)) else { return Ok(()) };
-        let rank = roster.ranks.get(named as usize).copied().flatten().unwrap_or_default();
-        let Some(head) = self.head(rank * self.lanes + lane) else { return Ok(()) };
-        let (operation, id) = (head.instruction.operation, head.instruction.communicator);
+        let rank = membership.program_rank(named).unwrap_or_default();
+        let Some(head) = self.head(self.beside(stream, rank)) else { return Ok(()) };
         let Block { from, to, sent, expected } = block;
         let said = match named == *to {
             true => format!("expects {expected} B from rank {from} of communicator {id}, which sends {sent} B"),
@@ -368,12 +352,30 @@ impl<'a> Matching<'a> {
         self.difference(here.instruction, there.instruction).map_or(fallback, |(_, said)| said)
     }
 
+    /// What the partners in a collective must have in common, besides the tag: equal if there is no [`difference`](Self::difference).
+    fn in_common(&self, one: &Instruction) -> impl Eq + std::hash::Hash + use<> {
+        let lengths = (!takes_tables(one.operation)).then_some((one.bytes, one.extent));
+        let is_late = one.operation != Operation::Barrier && is_rendezvous(one, self.job.capabilities);
+        (one.operation, one.form(), one.root, one.combine(), lengths, is_late)
+    }
+
     /// Refuses the member that differs from most others, and names one of these.
     pub(super) fn disagreement(&self, place: usize) -> Refusal {
         let of_rank = |(stream, head)| (self.rank_of(stream), head);
         let here: Vec<(usize, Head<'_>)> = self.at_collective(place).map(of_rank).collect();
         let differs = |one: &Head<'_>, two: &Head<'_>| self.difference(one.instruction, two.instruction).is_some();
-        let agreed = |one: &Head<'_>| here.iter().filter(|(_, other)| !differs(one, other)).count();
+        // By tag, and of any tag.
+        let mut counts = HashMap::new();
+        for Head { instruction, .. } in here.iter().map(|(_, head)| head) {
+            for tag in [None, Some(instruction.tag)] {
+                *counts.entry((self.in_common(instruction), tag)).or_insert(0_usize) += 1;
+            }
+        }
+        let count = |one: &Instruction, tag| counts.get(&(self.in_common(one), tag)).copied().unwrap_or(0);
+        let agreed = |Head { instruction, .. }: &Head<'_>| match instruction.tag {
+            0 => count(instruction, None),
+            tag => count(instruction, Some(tag)) + count(instruction, Some(0)),
+        };
         // Of two, the second.
         let odd = here.iter().rev().min_by_key(|(_, head)| agreed(head));
         let said = odd.and_then(|(rank, head)| {

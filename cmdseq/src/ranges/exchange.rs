@@ -1,4 +1,4 @@
-//! The collectives, described once: who sends to whom, and how many blocks each side has.
+//! The collectives as cards run them, described once: who sends to whom, and how many blocks each side has.
 
 use crate::{Instruction, Operation};
 

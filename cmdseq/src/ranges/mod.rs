@@ -16,7 +16,7 @@ use crate::table::Tables;
 pub use card::card_ranges;
 pub(crate) use card::card_ranges_of;
 pub(crate) use exchange::{Blocks, Exchange, alltoallv_slots, blocks_of};
-pub(crate) use lengths::{Lengths, lengths};
+pub(crate) use lengths::lengths;
 pub(crate) use spans::{Span, Spans};
 pub use transfers::{given_and_got, transfers};
 pub(crate) use transfers::{is_own_in_place, remote};
@@ -155,6 +155,19 @@ impl Range {
     pub const fn overlaps(self, other: Range) -> bool {
         self.bytes != 0 && other.bytes != 0 && self.address < other.end() && other.address < self.end()
     }
+
+    /// Returns the smallest range around both.
+    pub(crate) fn hull(self, other: Range) -> Range {
+        let address = self.address.min(other.address);
+        Range { address, bytes: self.end().max(other.end()) - address }
+    }
+}
+
+/// An access to card memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) range: Range,
+    pub(crate) is_write: bool,
 }
 
 /// The ranges of its own memory that a card accesses in one instruction.
@@ -166,6 +179,14 @@ pub struct CardRanges {
     pub writes: Vec<Range>,
     /// The own block, if it is in place: source and destination have the same address, so it is not accessed.
     pub in_place: Option<Range>,
+}
+
+impl CardRanges {
+    /// Returns the reads, then the writes.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = Access> {
+        let reads = self.reads.iter().map(|range| Access { range: *range, is_write: false });
+        reads.chain(self.writes.iter().map(|range| Access { range: *range, is_write: true }))
+    }
 }
 
 impl Transfers {

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 
 use crate::routing::collective::{Capacity, CollectiveKind, RoutedCollective, TreeAlgorithm, compile, verify};
-use crate::routing::torus3::Torus3;
+use crate::topology::torus3::Torus3;
 
 /// The axis along which lines are transformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,8 +16,8 @@ mod collective;
 mod fft;
 mod tables;
 mod torus;
-mod torus3;
 
+pub use crate::topology::torus3::{Torus3, Torus3Error};
 pub use collective::{
     CHILDREN_MAX, Capacity, Child, CollectiveKind, CompileError, EntryError, Multicast, NodeTables, ReductionEntry,
     Route, RouteKind, RoutedCollective, RoutedTables, RoutingReport, ScheduledCollective, Start, TreeAlgorithm,
@@ -26,4 +26,3 @@ pub use collective::{
 pub use fft::{FftAxis, FftMapping, FftMappingError, FftPlace, FftTransfer};
 pub use tables::{PortTables, RouteError};
 pub use torus::{Torus, TorusError};
-pub use torus3::{Torus3, Torus3Error};

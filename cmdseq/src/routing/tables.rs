@@ -144,12 +144,7 @@ impl Torus {
         let mut tables = PortTables::new(self.nodes());
         for at in 0..self.nodes() {
             for to in 0..self.nodes() {
-                let axis = (0..2).find(|axis| self.0.ahead(at, to, *axis) != 0);
-                let port = axis.map_or(Self::LOCAL, |axis| {
-                    let is_back = 2 * self.0.ahead(at, to, axis) > self.0.sides()[axis];
-                    2 * axis + usize::from(is_back)
-                });
-                tables.set(at, to, Some(port as u8));
+                tables.set(at, to, self.0.toward(at, to).or(Some(Self::LOCAL as u8)));
             }
         }
         tables

@@ -1,6 +1,6 @@
 //! Two-dimensional tori: nodes, neighbours, distances, and datelines.
 
-use crate::routing::torus3::{SIDE_MAX, Torus3};
+use crate::topology::torus3::{SIDE_MAX, Torus3};
 
 /// A torus of `width` by `height` nodes. Node `n` stands in column `n % width` of row `n / width`.
 ///

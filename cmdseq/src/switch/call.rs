@@ -128,7 +128,7 @@ impl Call {
             form: instruction.form()?,
             combine: instruction.combine(),
             root: instruction.root,
-            bytes: u32::try_from(instruction.bytes).ok()?,
+            bytes: u32::try_from(instruction.bytes).unwrap_or(u32::MAX),
         })
     }
 

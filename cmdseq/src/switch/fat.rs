@@ -12,9 +12,9 @@ use super::{Collective, Head, Shape};
 /// Tag of a spine at a leaf.
 const SPINE: u8 = u8::MAX;
 
-/// Where a switch stands.
+/// Position of a switch in an indirect network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stand {
+pub struct SwitchPosition {
     /// Number of the switch: leaves first, then spines.
     pub switch: u16,
     /// Processors of the network.
@@ -27,13 +27,13 @@ pub struct Stand {
     pub down: u16,
 }
 
-impl Stand {
-    /// Returns where a switch of an indirect network stands.
+impl SwitchPosition {
+    /// Returns the position of a switch.
     pub fn of(shape: Shape, switch: u32) -> Self {
         let (leaves, spines, down) = shape.levels();
         let [switch, processors, leaves, spines, down] =
             [switch, shape.processors(), leaves, spines, down].map(|one| one as u16);
-        Stand { switch, processors, leaves, spines, down }
+        SwitchPosition { switch, processors, leaves, spines, down }
     }
 
     fn leaf_of(&self, processor: u16) -> u16 {

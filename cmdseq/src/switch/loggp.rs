@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::fat::Stand;
+use super::fat::SwitchPosition;
 use super::forms::{Member, PROCESSOR, Source, Step, Target};
 use super::ports::{Exit, Input, Leaving, Packet, Ports, RESULTS};
 use super::{Call, Chunk, Head, PHIT_BYTES, PROCESSOR_HEADER_BYTES, Shape, phits, unit_cycles};
@@ -398,11 +398,11 @@ impl<'a, V: Clone, F: FnMut(Vec<V>) -> V> Model<'a, V, F> {
 
     /// Returns the virtual channel of a packet from an input at an output of a torus. It changes at the dateline of a ring.
     fn channel(&self, (switch, port, channel): Input, output: u8) -> u8 {
-        let Shape::Torus { sides } = self.shape else { return 0 };
+        let Some(torus) = self.shape.torus() else { return 0 };
         let axis = usize::from(output / 2);
-        let Some(side) = sides.get(axis) else { return 0 };
+        let Some(side) = torus.sides().get(axis).copied() else { return 0 };
         let edge = if output.is_multiple_of(2) { side - 1 } else { 0 };
-        if Shape::place(&sides, switch)[axis] == edge { 1 } else { channel * u8::from(port / 2 == output / 2) }
+        if torus.place(switch)[axis] == edge { 1 } else { channel * u8::from(port / 2 == output / 2) }
     }
 }
 
@@ -530,5 +530,7 @@ pub(super) fn plans(shape: Shape, call: &Call, nodes: &[u32], chunk: Chunk) -> V
         return (0..size).zip(nodes).map(plan).collect();
     }
     let members: Vec<u16> = nodes.iter().map(|node| *node as u16).collect();
-    (0..shape.switches()).map(|switch| (switch, Stand::of(shape, switch).steps(&head, &members).into())).collect()
+    (0..shape.switches())
+        .map(|switch| (switch, SwitchPosition::of(shape, switch).steps(&head, &members).into()))
+        .collect()
 }

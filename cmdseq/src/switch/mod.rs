@@ -13,7 +13,7 @@ mod ports;
 pub use crate::instruction::Form;
 pub use crate::topology::{End, Shape, ShapeError};
 pub use call::{BLOCK_BYTES_MAX, Call, CallError, Chunk, Collective, Head, PAYLOAD_BYTES, is_supported};
-pub use fat::Stand;
+pub use fat::SwitchPosition;
 pub use forms::{Member, PROCESSOR, Source, Step, Target};
 pub use loggp::{Model, Outcome, Parameters, times};
 

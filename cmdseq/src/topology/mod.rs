@@ -2,6 +2,7 @@
 
 mod hop;
 mod shape;
+pub(crate) mod torus3;
 
 use std::fmt;
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::hop::Hop;
+use super::torus3::Torus3;
 
 /// The other end of a cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,23 +157,22 @@ impl Shape {
         }
     }
 
-    /// Returns where a card of a torus stands.
-    pub fn place(sides: &[u32; 3], node: u32) -> [u32; 3] {
-        [node % sides[0], node / sides[0] % sides[1], node / (sides[0] * sides[1])]
-    }
-
-    fn node(sides: &[u32; 3], place: [u32; 3]) -> u32 {
-        (place[2] * sides[1] + place[1]) * sides[0] + place[0]
+    /// Returns the torus of a direct network.
+    pub fn torus(&self) -> Option<Torus3> {
+        match *self {
+            Shape::Torus { sides } => Some(Torus3 { sides }),
+            Shape::Fat { .. } => None,
+        }
     }
 
     /// Returns the links from the switch of a processor to that of another.
     pub fn hops(&self, one: u32, other: u32) -> u32 {
-        let Shape::Torus { sides } = self else {
-            let (_, _, down) = self.levels();
-            return if one / down == other / down { 0 } else { 2 };
-        };
-        let (one, other) = (Shape::place(sides, one), Shape::place(sides, other));
-        (0..3).map(|axis| one[axis].abs_diff(other[axis])).zip(sides).map(|(off, side)| off.min(side - off)).sum()
+        let (_, _, down) = self.levels();
+        match self.torus() {
+            Some(torus) => torus.distance(one, other),
+            None if one / down == other / down => 0,
+            None => 2,
+        }
     }
 
     /// Returns what is at each port of a switch. In a torus, ports 2a and 2a + 1 lead up and down dimension a, and port 6 to the
@@ -188,13 +188,11 @@ impl Shape {
     }
 
     fn end(&self, switch: u32, port: usize) -> Option<End> {
-        match self {
-            Shape::Torus { .. } if port >= 6 => Some(End::Processor(switch)),
+        match *self {
+            Shape::Torus { .. } if port >= Torus3::LINKS => Some(End::Processor(switch)),
             Shape::Torus { sides } => {
-                let (axis, side) = (port / 2, sides[port / 2]);
-                let mut place = Shape::place(sides, switch);
-                place[axis] = (place[axis] + if port.is_multiple_of(2) { 1 } else { side - 1 }) % side;
-                (side > 1).then(|| End::Switch { switch: Shape::node(sides, place), port: port ^ 1 })
+                let other = Torus3 { sides }.neighbour(switch, port);
+                other.map(|switch| End::Switch { switch, port: port ^ 1 })
             }
             Shape::Fat { processors, .. } => {
                 let (leaves, _, down) = self.levels();
@@ -203,7 +201,7 @@ impl Shape {
                 }
                 match (port as u32).checked_sub(down) {
                     Some(spine) => Some(End::Switch { switch: leaves + spine, port: switch as usize }),
-                    None => Some(switch * down + port as u32).filter(|one| one < processors).map(End::Processor),
+                    None => Some(switch * down + port as u32).filter(|one| *one < processors).map(End::Processor),
                 }
             }
         }
@@ -213,7 +211,7 @@ impl Shape {
     /// the own processor. At a leaf, the processors of other leaves are spread over the spines.
     pub fn toward(&self, switch: u32, processor: u32) -> Option<u8> {
         match self {
-            Shape::Torus { .. } if processor == switch => Some(6),
+            Shape::Torus { .. } if processor == switch => Some(Torus3::LOCAL as u8),
             Shape::Torus { .. } => self.toward_switch(switch, processor),
             Shape::Fat { .. } => {
                 let (leaves, spines, down) = self.levels();
@@ -228,13 +226,8 @@ impl Shape {
 
     /// Returns the port of a switch toward another; `None` to itself.
     pub fn toward_switch(&self, switch: u32, to: u32) -> Option<u8> {
-        match self {
-            Shape::Torus { sides } => {
-                let (at, to) = (Shape::place(sides, switch), Shape::place(sides, to));
-                let axis = (0..3).find(|axis| at[*axis] != to[*axis])?;
-                let ahead = (to[axis] + sides[axis] - at[axis]) % sides[axis];
-                Some((2 * axis + usize::from(2 * ahead > sides[axis])) as u8)
-            }
+        match *self {
+            Shape::Torus { sides } => Torus3 { sides }.toward(switch, to),
             Shape::Fat { .. } => {
                 let (leaves, _, down) = self.levels();
                 match (switch < leaves, to < leaves) {

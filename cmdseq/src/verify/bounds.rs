@@ -52,8 +52,8 @@ impl Bounds {
         gap(here, there) >= bytes && gap(there, here) >= other_bytes
     }
 
-    fn meets(&self, (start, end): (u64, u64)) -> bool {
-        self.start < end && self.end.is_none_or(|own| own > start)
+    fn meets(&self, range: Range) -> bool {
+        self.start < range.end() && self.end.is_none_or(|end| end > range.address)
     }
 }
 
@@ -101,8 +101,8 @@ impl OperandBounds {
             && is_clear(&other.destination, [&self.source, &self.destination, &self.own])
     }
 
-    /// Whether some byte from `touched.0` to before `touched.1` may be accessed.
-    pub(super) fn meet(&self, touched: (u64, u64)) -> bool {
+    /// Whether some byte of `touched` may be accessed.
+    pub(super) fn meet(&self, touched: Range) -> bool {
         [&self.source, &self.destination, &self.own].into_iter().flatten().any(|side| side.meets(touched))
     }
 }
@@ -146,14 +146,15 @@ mod tests {
     #[test]
     fn a_side_meets_what_shares_a_byte_with_it() {
         let side = of(100, 64);
+        let range = |(address, end)| Range { address, bytes: end - address };
         for (touched, meets) in
             [((0, 100), false), ((0, 101), true), ((120, 130), true), ((163, 200), true), ((164, 200), false)]
         {
-            assert_eq!(side.meets(touched), meets, "{touched:?}");
+            assert_eq!(side.meets(range(touched)), meets, "{touched:?}");
         }
         // Of one that ends past the last address, all behind its begin.
         let endless = of(u64::MAX - 10, 64);
-        assert!(endless.meets((0, u64::MAX)) && !endless.meets((0, u64::MAX - 10)));
+        assert!(endless.meets(range((0, u64::MAX))) && !endless.meets(range((0, u64::MAX - 10))));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::resident::Unrolled;
-use super::windows::{Kind, too_few};
+use super::windows::{Kind, of_rank, too_few};
 use crate::instruction::{ARGUMENTS, Rights};
 use crate::matching::{Job, Members};
 use crate::program::ProgramSet;
@@ -62,7 +62,7 @@ pub fn exposure(
     divide(&reached(Job { programs, members: &members, capabilities }, origin), room)
 }
 
-/// By kind, the range that each instruction reaches, and its rank and index.
+/// By kind, the range that each instruction reaches, and its rank and index. Of one kind, either all ranges have bytes or none has.
 type Reached = BTreeMap<Kind, Vec<(Range, (usize, usize))>>;
 
 /// Finds what the programs reach; `origin` is the index of the instruction that an unrolled one comes from.
@@ -84,7 +84,7 @@ fn reached(job: Job<'_>, origin: impl Fn(usize, usize) -> usize) -> Reached {
             }
             let kind = (peer, instruction.communicator, rights);
             let known = each.entry((rank, origin(rank, index))).or_insert((kind, range));
-            known.1 = hull(known.1, range);
+            known.1 = known.1.hull(range);
         }
     }
     let mut reached = Reached::new();
@@ -95,17 +95,11 @@ fn reached(job: Job<'_>, origin: impl Fn(usize, usize) -> usize) -> Reached {
     reached
 }
 
-/// The smallest range around both. Of one kind, either all ranges have bytes or none has.
-fn hull(one: Range, other: Range) -> Range {
-    let (address, end) = (one.address.min(other.address), one.end().max(other.end()));
-    Range { address, bytes: end - address }
-}
-
 /// Divides what is reached into windows, of each rank at most `room`.
 fn divide(reached: &Reached, room: &[usize]) -> Result<Exposure, Refusal> {
     let mut exposure = Exposure::default();
     for (rank, room) in room.iter().enumerate() {
-        let kinds = || reached.iter().filter(|(kind, _)| kind.0 == rank);
+        let kinds = || reached.range(of_rank(rank));
         let least = kinds().count();
         let more = room.checked_sub(least).ok_or_else(|| too_few(rank, least, *room))?;
         // The widest gaps stay.
@@ -143,7 +137,7 @@ fn add(exposure: &mut Exposure, kind: Kind, ranges: &[(Range, (usize, usize))], 
             Some(window)
                 if !is_first && (window.range.address == range.address || !starts.contains(&range.address)) =>
             {
-                window.range = hull(window.range, *range);
+                window.range = window.range.hull(*range);
             }
             _ => exposure.windows.push(Exposed { rank, communicator, range: *range, rights }),
         }

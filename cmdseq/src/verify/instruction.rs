@@ -9,7 +9,7 @@ use crate::instruction::{BYTES, DELAY_MAX, WORLD, has_address_in_extent, is_coll
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Members, Membership, directions, is_id, is_one_sided, is_paired, is_rendezvous, takes_partners};
 use crate::ranges::{
-    Blocks, CardRanges, Context, Exchange, Range, RangeError, Spans, Transfers, alltoallv_slots, card_ranges,
+    Access, Blocks, CardRanges, Context, Exchange, Range, RangeError, Spans, Transfers, alltoallv_slots, card_ranges,
     card_ranges_of, transfers,
 };
 use crate::refusal::{Reason, Refusal, refuse};
@@ -180,8 +180,7 @@ pub(super) fn check_form(instruction: &Instruction, capabilities: &Capabilities)
         return refuse(Reason::Unsupported, format!("the card does not support {combine} elements"));
     }
     // Unrolling a launch has already added its arguments.
-    let operands = [&instruction.source, &instruction.destination];
-    if operands.iter().any(|one| one.argument.is_some()) || instruction.extent_argument.is_some() {
+    if instruction.has_arguments() {
         return refuse(Reason::Field, "launch arguments are only valid in a resident program");
     }
     check_numbers(instruction, capabilities)?;
@@ -193,9 +192,6 @@ pub(super) fn check_word(instruction: &Instruction, capabilities: &Capabilities)
     instruction.check_fields().or_else(|error| refuse(Reason::Field, error.to_string()))?;
     if !capabilities.runs(instruction.operation) {
         return refuse(Reason::Unsupported, "the card does not support this operation");
-    }
-    if instruction.flags.contains(Flags::EAGER.union(Flags::RENDEZVOUS)) {
-        return refuse(Reason::Field, "the flags eager and rendezvous exclude each other");
     }
     if u32::from(instruction.lane) >= capabilities.lanes {
         let cause = format!("no lane {} (the card has {} lanes)", instruction.lane, capabilities.lanes);
@@ -544,11 +540,10 @@ fn check_overlap(instruction: &Instruction, touched: &CardRanges, ranks: u32) ->
         );
         return refuse(Reason::Overlap, cause);
     }
-    let mut spans: Vec<(Range, bool)> = touched.reads.iter().map(|range| (*range, false)).collect();
-    spans.extend(touched.writes.iter().map(|range| (*range, true)));
-    spans.sort_unstable_by_key(|(range, _)| range.address);
+    let mut accesses: Vec<Access> = touched.accesses().collect();
+    accesses.sort_unstable_by_key(|access| access.range.address);
     let (mut read, mut written) = (None::<Range>, None::<Range>);
-    for (range, is_write) in spans {
+    for Access { range, is_write } in accesses {
         let hit = |last: Option<Range>| last.filter(|last| last.overlaps(range));
         if let Some(last) = hit(written).or_else(|| if is_write { hit(read) } else { None }) {
             let cause = format!(

@@ -6,7 +6,7 @@
 use super::bounds::OperandBounds;
 use crate::limits::{BLOCKS_MAX, too_long};
 use crate::matching::{Claim, Job, Lanes};
-use crate::ranges::{Range, Spans, card_ranges};
+use crate::ranges::{Access, Spans, card_ranges};
 use crate::refusal::{Reason, Refusal};
 use crate::{Context, Instruction};
 
@@ -52,19 +52,9 @@ pub(super) fn check(job: Job<'_>, spans: &[Spans]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An access to card memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Access {
-    range: Range,
-    is_write: bool,
-}
-
 /// Returns what `instruction` accesses, by address.
 fn accesses(instruction: &Instruction, context: &Context<'_>) -> Vec<Access> {
-    let touched = card_ranges(instruction, context).unwrap_or_default();
-    let reads = touched.reads.into_iter().map(|range| Access { range, is_write: false });
-    let writes = touched.writes.into_iter().map(|range| Access { range, is_write: true });
-    let mut all: Vec<Access> = reads.chain(writes).collect();
+    let mut all: Vec<Access> = card_ranges(instruction, context).unwrap_or_default().accesses().collect();
     all.sort_unstable_by_key(|access| access.range.address);
     all
 }
@@ -148,6 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ranges::Range;
     use crate::{Operand, Operation, Tables};
 
     fn any_accesses() -> impl Strategy<Value = Vec<Access>> {

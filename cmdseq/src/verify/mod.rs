@@ -8,12 +8,12 @@
 //!
 //! The verifier uses instructions, [`ranges`](crate::ranges), programs, refusals and matching, and never the planner.
 
-mod barrier;
 mod bounds;
 mod exposure;
 mod instruction;
 mod lanes;
 mod order;
+mod program_ends;
 mod races;
 mod resident;
 mod run;
@@ -35,9 +35,9 @@ use instruction::Instructions;
 use races::Races;
 use slots::Slots;
 
-pub(crate) use barrier::early_end;
 pub use exposure::{Exposed, Exposure, exposure};
 pub(crate) use instruction::check_combine;
+pub(crate) use program_ends::early_end;
 pub use resident::{Stored, verify_in_flight, verify_launches, verify_resident};
 pub(crate) use resident::{Unrolled, check_storable};
 
@@ -77,7 +77,7 @@ pub(crate) fn check(set: &ProgramSet, capabilities: &Capabilities) -> Result<Mem
     Ok(members)
 }
 
-/// As [`verify`], for programs that a prediction runs to their ends, before or after: [`Matching`] does not run here once more.
+/// As [`verify`], but does not run [`Matching`] for programs without one-sided operations: the caller's prediction runs it.
 pub(crate) fn check_without_matching(job: Job<'_>) -> Result<(), Refusal> {
     check_each(job).map(|_| ())
 }

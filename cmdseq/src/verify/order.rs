@@ -97,8 +97,8 @@ impl Clocks {
         let operation = all.operation();
         if operation == Some(Operation::Alltoallv) {
             self.end_listed(&all);
-        } else if operation.is_some_and(has_speakers) {
-            self.end_spoken(&all);
+        } else if operation.is_some_and(is_all_to_all) {
+            self.end_all_to_all(&all);
         } else {
             self.end_paired(&all);
         }
@@ -106,17 +106,17 @@ impl Clocks {
         self.before = before;
     }
 
-    /// Merges the clocks of a collective in which each member exchanges data either with all others (a speaker), or only with
-    /// speakers.
-    fn end_spoken(&mut self, together: &Together<'_>) {
-        let (mut all, mut of_speakers) = (vec![0; self.ranks], vec![0; self.ranks]);
-        let speaks: Vec<bool> = (0..together.all.len()).map(|place| together.speaks(place)).collect();
-        for (place, speaks) in speaks.iter().enumerate() {
-            join(if *speaks { &mut of_speakers } else { &mut all }, together.began(place));
+    /// Merges the clocks of an [all-to-all](is_all_to_all) collective.
+    fn end_all_to_all(&mut self, together: &Together<'_>) {
+        // Of all members, and of those that exchange data with all others.
+        let (mut all, mut of_full) = (vec![0; self.ranks], vec![0; self.ranks]);
+        let are_full: Vec<bool> = (0..together.all.len()).map(|place| together.exchanges_with_all(place)).collect();
+        for (place, is_full) in are_full.iter().enumerate() {
+            join(if *is_full { &mut of_full } else { &mut all }, together.began(place));
         }
-        join(&mut all, &of_speakers);
-        for ((rank, _), speaks) in together.all.iter().zip(&speaks) {
-            self.learn(*rank, if *speaks { &all } else { &of_speakers });
+        join(&mut all, &of_full);
+        for ((rank, _), is_full) in together.all.iter().zip(&are_full) {
+            self.learn(*rank, if *is_full { &all } else { &of_full });
         }
     }
 
@@ -193,8 +193,8 @@ impl<'a> Together<'a> {
         Some((instruction, self.job.membership(rank, instruction)?))
     }
 
-    /// Whether the instruction at `place` exchanges data with all others, in an operation that [has speakers](has_speakers).
-    fn speaks(&self, place: usize) -> bool {
+    /// Whether the instruction at `place` exchanges data with all others, in an [all-to-all](is_all_to_all) collective.
+    fn exchanges_with_all(&self, place: usize) -> bool {
         let Some((instruction, membership)) = self.member(place) else { return false };
         match instruction.operation {
             Operation::Barrier => true,
@@ -221,8 +221,8 @@ impl<'a> Together<'a> {
     }
 }
 
-/// Whether each member of the operation exchanges data either with all others (a speaker), or only with speakers.
-const fn has_speakers(operation: Operation) -> bool {
+/// Whether each member of the collective exchanges data either with all others, or only with members that do.
+const fn is_all_to_all(operation: Operation) -> bool {
     use Operation::{Allgather, Allgatherv, Allreduce, Alltoall, AlltoallScan, Barrier, Exscan, ReduceScatter, Scan};
     matches!(
         operation,

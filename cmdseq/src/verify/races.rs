@@ -11,7 +11,7 @@ use super::shadow::{Conflict, Shadow, Use};
 use super::windows::Windows;
 use crate::limits::{COMPARED_MAX, USES_MAX, too_long};
 use crate::matching::{Job, is_one_sided};
-use crate::ranges::{Context, Range, Spans, card_ranges, remote};
+use crate::ranges::{Access, Context, Range, Spans, card_ranges, remote};
 use crate::refusal::{Reason, Refusal};
 use crate::{Instruction, Layout, Operation};
 
@@ -20,8 +20,8 @@ pub(super) struct Races<'a> {
     /// By rank.
     spans: &'a [Spans],
     memory: Vec<Shadow>,
-    /// The ranges of the current instruction, and whether each is written.
-    list: Vec<(Range, bool)>,
+    /// Accesses of the current instruction.
+    list: Vec<Access>,
     /// Number of recorded uses.
     uses: usize,
     /// Number of listed ranges, and of comparisons with earlier uses.
@@ -69,8 +69,8 @@ impl<'a> Races<'a> {
         for (rank, program) in self.job.programs.iter().enumerate() {
             for instruction in program.instructions.iter().filter(|one| is_one_sided(one.operation)) {
                 let Some((peer, range)) = self.remote(rank, instruction) else { continue };
-                let touched = self.memory[peer].touched.get_or_insert((range.address, range.end()));
-                *touched = (touched.0.min(range.address), touched.1.max(range.end()));
+                let touched = self.memory[peer].touched.get_or_insert(range);
+                *touched = touched.hull(range);
             }
         }
     }
@@ -125,10 +125,9 @@ impl<'a> Races<'a> {
         self.list_ranges(instruction, &context)?;
         let list = std::mem::take(&mut self.list);
         self.compared += list.len() as u64;
-        let found = list.iter().find_map(|(range, is_write)| {
-            let is_touched = range.address < touched.1 && range.end() > touched.0;
+        let found = list.iter().find_map(|Access { range, is_write }| {
             let it = Use { rank, index, is_write: *is_write };
-            let conflict = if is_touched { self.add(rank, *range, it, clocks) } else { None };
+            let conflict = if range.overlaps(touched) { self.add(rank, *range, it, clocks) } else { None };
             Some(self.refusal(rank, it, &conflict?))
         });
         self.list = list;
@@ -142,19 +141,19 @@ impl<'a> Races<'a> {
         if is_one_sided(operation) && source.layout == Layout::Block && destination.layout == Layout::Block {
             let is_read = operation != Operation::RdmaRead;
             let address = if is_read { source.address } else { destination.address };
-            self.list.push((Range { address, bytes }, !is_read));
+            self.list.push(Access { range: Range { address, bytes }, is_write: !is_read });
             return Some(());
         }
         let ranges = card_ranges(instruction, context).ok()?;
-        let reads = ranges.reads.iter().map(|range| (*range, false));
-        let writes = ranges.writes.iter().map(|range| (*range, true));
         // The own block in place is read if it is sent.
-        let in_place = ranges.in_place.iter().map(|range| (*range, false));
-        for (range, is_write) in reads.chain(writes).chain(in_place) {
+        let in_place = ranges.in_place.map(|range| Access { range, is_write: false });
+        for one in ranges.accesses().chain(in_place) {
             match self.list.last_mut() {
                 // Consecutive blocks are one range.
-                Some((last, same)) if *same == is_write && last.end() == range.address => last.bytes += range.bytes,
-                _ => self.list.push((range, is_write)),
+                Some(last) if last.is_write == one.is_write && last.range.end() == one.range.address => {
+                    last.range.bytes += one.range.bytes;
+                }
+                _ => self.list.push(one),
             }
         }
         Some(())
@@ -280,8 +279,8 @@ mod tests {
 
     #[test]
     fn an_instruction_uses_what_it_reads_and_writes_block_by_block() {
-        let range = |address, bytes| Range { address, bytes };
-        let (read, write) = (|at, bytes| (range(at, bytes), false), |at, bytes| (range(at, bytes), true));
+        let read = |address, bytes| Access { range: Range { address, bytes }, is_write: false };
+        let write = |address, bytes| Access { is_write: true, ..read(address, bytes) };
         let (a, b) = (at(256), at(2048));
         for (instruction, expected) in [
             (Instruction::send(0, a, 8), vec![read(256, 8)]),

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::barrier::stray;
 use super::instruction::{check_form, check_word};
+use super::program_ends::reaches_outside_launch;
 use super::verify;
 use crate::instruction::ARGUMENTS;
 use crate::limits::EXPANDED_MAX;
@@ -51,8 +51,8 @@ pub fn verify_in_flight(
     }
     let unrolled = Unrolled::of_resident(set, arguments, capabilities)?;
     let members = Members::new(&unrolled.set, capabilities)?;
-    let found = stray(Job { programs: &unrolled.set.programs, members: &members, capabilities });
-    unrolled.located(found.and_then(|stray| stray.map_or(Ok(()), Err)))
+    let found = reaches_outside_launch(Job { programs: &unrolled.set.programs, members: &members, capabilities });
+    unrolled.located(found.and_then(|refusal| refusal.map_or(Ok(()), Err)))
 }
 
 /// Verifies programs that launch the programs `stored` on their cards before, by rank. Launches of other slots are refused,

@@ -49,7 +49,7 @@ struct Read {
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     /// Bounds of all accesses by other cards.
-    pub(super) touched: Option<(u64, u64)>,
+    pub(super) touched: Option<Range>,
     /// By first address.
     writes: BTreeMap<u64, Write>,
     /// The last instruction of each read.
@@ -59,7 +59,7 @@ pub(super) struct Shadow {
     /// Reads that are not in `reads` yet: they are added when a write comes near them.
     unsorted: Vec<(Range, Use)>,
     /// Their bounds.
-    unsorted_bounds: Option<(u64, u64)>,
+    unsorted_bounds: Option<Range>,
     /// Ranges added or compared since the last drop.
     work: usize,
     /// The same before the last drop.
@@ -83,8 +83,8 @@ impl Shadow {
             self.write(range, now);
         } else {
             self.unsorted.push((range, now));
-            let bounds = self.unsorted_bounds.get_or_insert((range.address, range.end()));
-            *bounds = (bounds.0.min(range.address), bounds.1.max(range.end()));
+            let bounds = self.unsorted_bounds.get_or_insert(range);
+            *bounds = bounds.hull(range);
         }
         self.drop_ended(clocks);
         None
@@ -143,8 +143,7 @@ impl Shadow {
 
     /// Adds the unsorted reads to `reads`, if some of them may overlap `range`.
     fn sort_reads(&mut self, range: Range, clocks: &Clocks) {
-        let is_near = |(start, end)| range.address < end && range.end() > start;
-        if self.unsorted_bounds.take_if(|bounds| is_near(*bounds)).is_none() {
+        if self.unsorted_bounds.take_if(|bounds| bounds.overlaps(range)).is_none() {
             return;
         }
         // Computing the common clock pays for many reads only.

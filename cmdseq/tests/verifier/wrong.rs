@@ -391,6 +391,16 @@ fn collectives_in_switches_hold_up_whoever_gets_data_and_nobody_else() {
 }
 
 #[test]
+fn blocks_too_long_for_switches_are_refused_with_the_limit() {
+    let capabilities = mpi_fpga(Shape::Torus { sides: [4, 1, 1] });
+    for bytes in ["2GiB", "4GiB"] {
+        let text = format!("broadcast root 0, source 0, destination 0, bytes {bytes}, tree");
+        let refusal = verified(4, &text, &capabilities).unwrap_err();
+        assert!(refusal.cause.contains("(expected 1 to 15728640 bytes, in whole elements of 1)"), "{refusal}");
+    }
+}
+
+#[test]
 fn sets_that_are_none_are_refused() {
     let capabilities = connected(2);
     let none = cmdseq::verify(&ProgramSet { nodes: vec![0, 1], ..ProgramSet::default() }, &capabilities).unwrap_err();

@@ -116,7 +116,7 @@ pub mod queue {
         COMPLETION_BASE_LO = 0x08, ReadWrite, Some(0), "IOVA of the completion ring, bits 31:0; 64-byte aligned. Fixed while enabled.";
         COMPLETION_BASE_HI = 0x0c, ReadWrite, Some(0), "IOVA of the completion ring, bits 63:32. Fixed while enabled.";
         DEPTH = 0x10, ReadWrite, Some(0), "Entries of each ring, a power of two from 2 to QUEUE_DEPTH_MAX. Fixed while enabled.";
-        ENABLE = 0x14, ReadWrite, Some(0), "Bit 0: the queue is enabled. Enabling a disabled queue zeroes all indices; it stays 0 if a base or the depth is invalid.";
+        ENABLE = 0x14, ReadWrite, Some(0), "Bit 0: the queue is enabled. Enabling a disabled queue zeroes all indices; it stays 0 if a base or the depth is invalid. After it is cleared, instructions that were issued, and launched programs, run on and write no completion; one that is being written may still arrive before BUSY is 0. Instructions that were not issued are forgotten.";
         SUBMISSION_TAIL = 0x18, WriteOnly, Some(0), "Doorbell: instructions stored since ENABLE, modulo 2^32.";
         COMPLETION_HEAD = 0x1c, WriteOnly, Some(0), "Doorbell: completions taken since ENABLE, modulo 2^32.";
         INTERRUPT_ARM = 0x20, WriteOnly, Some(0), "Raises the vector once, when more completions than the value written are in the ring; at once if they already are.";

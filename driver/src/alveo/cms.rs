@@ -22,7 +22,7 @@ use crate::deadline::Deadline;
 const START: Duration = Duration::from_secs(2);
 /// Time within which the heartbeat counts on.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Default time limit of a message. PG348 allows a minute for those that load firmware.
+/// Time limit of a message. PG348 allows a minute for those that load firmware.
 const MESSAGE: Duration = Duration::from_secs(2);
 /// Between two looks at the heartbeat.
 const POLL: Duration = Duration::from_millis(5);

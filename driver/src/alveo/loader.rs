@@ -42,15 +42,15 @@ const IDCODE_WITHIN: usize = 1024;
 /// ```
 #[derive(Debug)]
 pub struct Loader {
-    icap: Icap,
-    decoupler: Block,
+    parts: Parts,
     has_begun: bool,
     function: Function,
     _claim: Claim,
 }
 
-/// The parts of a card while it takes a stream.
-struct Loading {
+/// The parts of a card that load a stream.
+#[derive(Debug)]
+struct Parts {
     icap: Icap,
     decoupler: Block,
 }
@@ -70,22 +70,22 @@ impl Loader {
             let looked = format!("{magic:#010x} where the decoupler is; expected the letters DCPL");
             return Err(Error::NoShell { name, looked });
         }
-        Ok(Loader { icap: Icap::of(&shell)?, decoupler, has_begun: false, function, _claim: claim })
+        Ok(Loader { parts: Parts { icap: Icap::of(&shell)?, decoupler }, has_begun: false, function, _claim: claim })
     }
 
     /// Returns the id of the interface that images must be made for.
     pub fn interface(&self) -> Result<u128> {
-        wide(&self.decoupler, INTERFACE_0)
+        wide(&self.parts.decoupler, INTERFACE_0)
     }
 
     /// Returns the GUID of what the region holds; `None` if it holds nothing.
     pub fn logic(&self) -> Result<Option<u128>> {
-        logic(&self.decoupler)
+        self.parts.logic()
     }
 
     /// Returns whether the region is cut off, as it is after a load that has failed once it had begun.
     pub fn is_cut_off(&self) -> Result<bool> {
-        is_cut_off(&self.decoupler)
+        self.parts.is_cut_off()
     }
 
     /// Returns whether the last load has begun to write its stream. If not, the region holds what it held.
@@ -105,11 +105,10 @@ impl Loader {
         self.has_begun = false;
         self.check(stream)?;
         let preserved = Preserved::save(&self.function)?;
-        let loading =
-            Loading { icap: self.icap.preserving(&preserved), decoupler: self.decoupler.preserving(&preserved) };
-        let loaded = loading.prepare().and_then(|()| {
+        let parts = self.parts.preserving(&preserved);
+        let loaded = parts.prepare().and_then(|()| {
             self.has_begun = true;
-            loading.run(stream, &mut on_progress)
+            parts.run(stream, &mut on_progress)
         });
         // Also what no read has told.
         preserved.restore()?;
@@ -118,7 +117,7 @@ impl Loader {
 
     /// Makes sure that a stream is one, and for this device.
     fn check(&self, stream: &[u8]) -> Result<()> {
-        let refused = |what: String| Err(Error::Refused { name: self.decoupler.name(), what });
+        let refused = |what: String| Err(Error::Refused { name: self.parts.decoupler.name(), what });
         let (words, rest) = stream.as_chunks::<4>();
         if !rest.is_empty() {
             return refused(format!("a stream of {} bytes, which are no whole words", stream.len()));
@@ -129,7 +128,7 @@ impl Loader {
         };
         let mut packets = words().skip(start).take(IDCODE_WITHIN);
         let named = packets.find(|word| *word == words::write(words::IDCODE, 1)).and_then(|_| packets.next());
-        let device = self.decoupler.read(DEVICE)?;
+        let device = self.parts.decoupler.read(DEVICE)?;
         match named {
             Some(named) if (named ^ device) & words::IDCODE_DEVICE == 0 => Ok(()),
             Some(named) => refused(format!("the image is for device {named:#010x}; the card has {device:#010x}")),
@@ -138,25 +137,30 @@ impl Loader {
     }
 }
 
-fn is_cut_off(decoupler: &Block) -> Result<bool> {
-    Ok(decoupler.read(STATUS)? & CUT_OFF != 0)
-}
-
 /// Reads 128 bits.
 fn wide(decoupler: &Block, first: u32) -> Result<u128> {
     (0..4).try_fold(0, |all, part| Ok(all | u128::from(decoupler.read_any(first + 4 * part)?) << (32 * part)))
 }
 
-/// Returns the GUID of what the region holds; `None` if it holds nothing.
-fn logic(decoupler: &Block) -> Result<Option<u128>> {
-    Ok(Some(wide(decoupler, LOGIC_0)?).filter(|guid| *guid != 0))
-}
+impl Parts {
+    /// Returns the same parts, which restore configuration space that the card loses.
+    fn preserving(&self, preserved: &Preserved) -> Self {
+        Parts { icap: self.icap.preserving(preserved), decoupler: self.decoupler.preserving(preserved) }
+    }
 
-impl Loading {
+    fn is_cut_off(&self) -> Result<bool> {
+        Ok(self.decoupler.read(STATUS)? & CUT_OFF != 0)
+    }
+
+    /// Returns the GUID of what the region holds; `None` if it holds nothing.
+    fn logic(&self) -> Result<Option<u128>> {
+        Ok(Some(wide(&self.decoupler, LOGIC_0)?).filter(|guid| *guid != 0))
+    }
+
     /// Resets the port and cuts the region off. If that fails, connects the region again, unless it was cut off before.
     fn prepare(&self) -> Result<()> {
         self.icap.reset()?;
-        let was_cut_off = is_cut_off(&self.decoupler)?;
+        let was_cut_off = self.is_cut_off()?;
         let result = self.cut_off(CUT_OFF);
         if result.is_err()
             && !was_cut_off
@@ -200,7 +204,7 @@ impl Loading {
         self.icap.await_startup()?;
         let known = words::ERRORS.iter().fold(0, |all, (bit, _)| all | 1 << bit);
         let errors = self.icap.read_register(words::STATUS)? & known;
-        if errors != 0 || logic(&self.decoupler)?.is_none() {
+        if errors != 0 || self.logic()?.is_none() {
             return Err(Error::Failed { name, errors });
         }
         Ok(())

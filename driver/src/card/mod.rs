@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cmdseq::{Capabilities, Completion, Instruction, Operand, Operation};
-use fpga_hal::{BusKind, Claim, DmaBuffer, Function};
+use fpga_hal::{Claim, DmaBuffer, Function};
 use fpga_regs::bits::Features;
 use fpga_regs::sequencer;
 
@@ -48,8 +48,6 @@ pub struct Card {
     queue: QueuePair,
     pub(crate) shell: Shell,
     pub(crate) staging: Option<Arc<DmaBuffer>>,
-    /// The program last stored in each slot, up to the last slot that had one.
-    pub(crate) stored: Vec<Option<Arc<()>>>,
     /// The communicators it has.
     pub(crate) entries: Entries,
     /// The ids of communicators that it was given since its reset.
@@ -58,7 +56,7 @@ pub struct Card {
     pub(crate) windows: OpenWindows,
     block: Block,
     version: u32,
-    features: Features,
+    is_mock: bool,
     node: u32,
     capabilities: Capabilities,
     timeout: Duration,
@@ -134,13 +132,12 @@ impl Card {
             queue,
             shell,
             staging: None,
-            stored: Vec::new(),
             entries: Entries::default(),
             spent: Spent::default(),
             windows: OpenWindows::new(),
             block,
             version: described.version,
-            features: described.features,
+            is_mock: described.features.contains(Features::MODEL),
             node: described.node,
             capabilities: described.capabilities,
             timeout: TIMEOUT,
@@ -171,24 +168,14 @@ impl Card {
         self.block.name()
     }
 
-    /// How it is reached.
-    pub fn kind(&self) -> BusKind {
-        self.function.bus()
-    }
-
     /// Whether it is a mock. It says so itself, whatever its PCI ids are.
     pub fn is_mock(&self) -> bool {
-        self.features.contains(Features::MODEL)
+        self.is_mock
     }
 
     /// Version of its registers: major and minor.
     pub fn version(&self) -> (u16, u16) {
         ((self.version >> 16) as u16, self.version as u16)
-    }
-
-    /// The features of its sequencer.
-    pub fn features(&self) -> Features {
-        self.features
     }
 
     /// How instructions reach its sequencer.
@@ -419,7 +406,7 @@ impl Card {
     }
 
     /// A timeout of a program, at instruction `index`.
-    fn late(&self, index: usize, operations: &[Operation], deadline: Deadline) -> Error {
+    fn late(&mut self, index: usize, operations: &[Operation], deadline: Deadline) -> Error {
         let what = format!("instruction {index} ({}) to complete", operations[index]);
         match self.queue.timeout(what, deadline.waited()) {
             Error::Timeout { what, node, rank, waited, last_seen, .. } => {
@@ -485,7 +472,7 @@ impl Card {
     /// As [`open`](Card::open); [`Error::Mismatch`] if another card answers. Then the queue is
     /// [poisoned](State::Poisoned) or [gone](State::Gone), and everything stored on the card before counts as lost.
     pub fn reset(&mut self) -> Result<()> {
-        self.stored.clear();
+        self.queue.ledger.forget_stored();
         self.entries = Entries::default();
         self.spent = Spent::default();
         self.windows.clear();

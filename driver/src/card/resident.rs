@@ -16,18 +16,12 @@ use crate::ledger::token::Token;
 pub struct Resident {
     stored: Arc<()>,
     slot: u32,
-    words: usize,
 }
 
 impl Resident {
     /// The slot it is stored in.
     pub fn slot(&self) -> u32 {
         self.slot
-    }
-
-    /// Its instructions.
-    pub fn words(&self) -> usize {
-        self.words
     }
 }
 
@@ -83,32 +77,25 @@ impl Card {
         let (slot_number, count) = (u64::from(slot), program.len() as u64);
         let store = self.hand_over(&words, deadline, |address| Instruction::store(slot_number, address, count))?;
         let named: Vec<_> = program.iter().flat_map(|one| one.buffers().iter().cloned()).collect();
-        // Even a failure leaves the slot's old program undefined.
-        let stored = Arc::new(());
-        let slots = self.stored.len().max(slot as usize + 1);
-        self.stored.resize(slots, None);
-        self.stored[slot as usize] = Some(Arc::clone(&stored));
         let queue = self.queue_mut();
         // Until the store is done, either program may be there.
         queue.ledger.keep_resident(slot, &named);
         let token = queue.push_when_room(store, deadline)?;
         self.wait_done(&token, deadline)?;
-        self.queue_mut().ledger.set_resident(slot, named);
-        Ok(Resident { stored, slot, words: program.len() })
+        let stored = self.queue_mut().ledger.set_resident(slot, named);
+        Ok(Resident { stored, slot })
     }
 
     /// Whether `resident` is still there.
     pub(crate) fn has(&self, resident: &Resident) -> bool {
-        self.stored_in(resident.slot).is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
-    }
-
-    fn stored_in(&self, slot: u32) -> Option<&Arc<()>> {
-        self.stored.get(slot as usize)?.as_ref()
+        let stored = self.queue().ledger.stored(resident.slot);
+        stored.is_some_and(|stored| Arc::ptr_eq(stored, &resident.stored))
     }
 
     /// Returns the last slot whose program nobody holds.
     pub(crate) fn free_slot(&self) -> Result<u32> {
-        let is_free = |slot: &u32| self.stored_in(*slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
+        let ledger = &self.queue().ledger;
+        let is_free = |slot: &u32| ledger.stored(*slot).is_none_or(|stored| Arc::strong_count(stored) == 1);
         let slots = self.capabilities().resident_programs;
         (0..slots).rev().find(is_free).ok_or_else(|| {
             let expected = format!("node {} has {slots}, all in use: release a program first", self.node());

@@ -30,7 +30,7 @@ impl Card {
     pub(crate) fn push_tables(&mut self, tables: &Tables, deadline: Deadline) -> Result<Vec<(u16, Token)>> {
         let mut loading = Vec::new();
         for (slot, table) in tables {
-            if self.queue().tables().get(slot) == Some(table) {
+            if self.queue.ledger.tables().get(slot) == Some(table) {
                 continue;
             }
             table
@@ -61,7 +61,7 @@ impl Card {
         for (slot, token) in loading {
             self.wait_done(&token, deadline)?;
             if let Some(table) = tables.get(&slot) {
-                self.queue_mut().has_table(slot, table.clone());
+                self.queue.ledger.has_table(slot, table.clone());
             }
         }
         Ok(())

@@ -41,7 +41,7 @@ pub(super) struct FreeEnd {
 }
 
 /// What a card says of its channels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// Version of the registers: major, minor.
@@ -106,16 +106,8 @@ impl Card {
             }
             Unlisted::Card(error) => error.into(),
         })?;
-        let mut card = Card {
-            block,
-            node: 0,
-            torus: smallest_torus(),
-            limits: Limits::default(),
-            free: Mutex::default(),
-            function,
-            _claim: claim,
-        };
-        card.describe()?;
+        let (node, torus, limits) = describe(&block, &function)?;
+        let mut card = Card { block, node, torus, limits, free: Mutex::default(), function, _claim: claim };
         card.await_ready()?;
         for index in 0..card.limits.ends {
             if !card.disable(index)? {
@@ -136,55 +128,11 @@ impl Card {
         Ok(card)
     }
 
-    /// Reads and checks what the card says of itself.
-    fn describe(&mut self) -> Result<()> {
-        let block = &self.block;
-        let columns = block.checked("COLUMNS", registers::COLUMNS, "1 to 16", |columns| (1..=16).contains(&columns))?;
-        let rows = block.checked("ROWS", registers::ROWS, "1 to 16, and at least two cards", |rows| {
-            Torus::new(columns, rows).is_ok()
-        })?;
-        self.torus = Torus::new(columns, rows).unwrap_or(self.torus);
-        let nodes = self.torus.nodes();
-        self.node = block.checked("NODE", registers::NODE, "a node of the torus", |node| node < nodes)?;
-        let ports = Torus::LINKS as u32 + 1;
-        block.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
-        let (max, is_power) = (end::MAX, |value: u32, least: u32| value.is_power_of_two() && value >= least);
-        let version = block.read_present(registers::VERSION)?;
-        let packet_bytes = block.checked("PACKET_BYTES", registers::PACKET_BYTES, "1 to 65536", |bytes| {
-            (1..=PACKET_BYTES_MAX).contains(&bytes)
-        })?;
-        self.limits = Limits {
-            version: ((version >> 16) as u16, version as u16),
-            packet_bytes,
-            payload_bytes: block.checked("PAYLOAD_BYTES", registers::PAYLOAD_BYTES, "1 to PACKET_BYTES", |bytes| {
-                (1..=packet_bytes).contains(&bytes)
-            })?,
-            ends: block.checked("ENDS", registers::ENDS, "1 to 56", |ends| (1..=max).contains(&ends))?,
-            word_bytes: block
-                .checked("WORD_BYTES_MAX", registers::WORD_BYTES_MAX, "1 to 64", |word| (1..=64).contains(&word))?,
-            slot_bytes: block
-                .checked("SLOT_BYTES_MAX", registers::SLOT_BYTES_MAX, "a power of two from 128", |slot| {
-                    is_power(slot, 2 * slot::BYTES_MIN)
-                })?
-                .min(SLOT_BYTES_MAX),
-            slots: block
-                .checked("SLOTS_MAX", registers::SLOTS_MAX, "a power of two from 2", |slots| is_power(slots, 2))?
-                .min(SLOTS_MAX),
-        };
-        let bits = block.checked("DMA_BITS", registers::DMA_BITS, "12 to 64", |bits| (12..=64).contains(&bits))?;
-        self.function.limit_dma_bits(bits as u8);
-        Ok(())
-    }
-
     fn await_ready(&self) -> Result<()> {
         let deadline = Deadline::after(READY);
-        while !self.status()?.contains(ChannelStatus::READY) {
-            if deadline.left().is_zero() {
-                return Err(self.timeout("the channel block to be ready", deadline.waited()).into());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let is_ready = || self.status().map(|status| status.contains(ChannelStatus::READY).then_some(()));
+        let found = deadline.poll(Some(Duration::from_millis(1)), is_ready)?;
+        Ok(found.ok_or_else(|| self.timeout("the channel block to be ready", deadline.waited()))?)
     }
 
     pub(super) fn is_routed(&self) -> Result<bool> {
@@ -199,15 +147,10 @@ impl Card {
     pub(super) fn disable(&self, index: u32) -> Result<bool> {
         let enable = end::base(index) + end::ENABLE;
         self.block.write(enable, 0)?;
-        let deadline = Deadline::after(QUIET);
         // What the card wrote before it answers is in host memory: on PCIe a read's completion passes no write.
-        while self.block.read_present(enable)? & 1 != 0 {
-            if deadline.left().is_zero() {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        Ok(true)
+        let is_disabled = || self.block.read_present(enable).map(|enabled| (enabled & 1 == 0).then_some(()));
+        let found = Deadline::after(QUIET).poll(Some(Duration::from_micros(100)), is_disabled)?;
+        Ok(found.is_some())
     }
 
     pub(super) fn free(&self) -> MutexGuard<'_, Vec<FreeEnd>> {
@@ -234,10 +177,40 @@ impl Card {
     }
 }
 
-/// The torus of a card that has not said its own.
-fn smallest_torus() -> Torus {
-    match Torus::new(2, 1) {
-        Ok(torus) => torus,
-        Err(error) => unreachable!("{error}"),
-    }
+/// Reads and checks what the card says of itself.
+fn describe(block: &ListedBlock, function: &Function) -> Result<(u32, Torus, Limits)> {
+    let columns = block.checked("COLUMNS", registers::COLUMNS, "1 to 16", |columns| (1..=16).contains(&columns))?;
+    let rows = block.read_present(registers::ROWS)?;
+    let refused = |_| block.bad("ROWS", rows, "1 to 16, and at least two cards");
+    let torus = Torus::new(columns, rows).map_err(refused)?;
+    let nodes = torus.nodes();
+    let node = block.checked("NODE", registers::NODE, "a node of the torus", |node| node < nodes)?;
+    let ports = Torus::LINKS as u32 + 1;
+    block.checked("PORTS", registers::PORTS, "5 for a torus", |found| found == ports)?;
+    let (max, is_power) = (end::MAX, |value: u32, least: u32| value.is_power_of_two() && value >= least);
+    let version = block.read_present(registers::VERSION)?;
+    let packet_bytes = block.checked("PACKET_BYTES", registers::PACKET_BYTES, "1 to 65536", |bytes| {
+        (1..=PACKET_BYTES_MAX).contains(&bytes)
+    })?;
+    let limits = Limits {
+        version: ((version >> 16) as u16, version as u16),
+        packet_bytes,
+        payload_bytes: block.checked("PAYLOAD_BYTES", registers::PAYLOAD_BYTES, "1 to PACKET_BYTES", |bytes| {
+            (1..=packet_bytes).contains(&bytes)
+        })?,
+        ends: block.checked("ENDS", registers::ENDS, "1 to 56", |ends| (1..=max).contains(&ends))?,
+        word_bytes: block
+            .checked("WORD_BYTES_MAX", registers::WORD_BYTES_MAX, "1 to 64", |word| (1..=64).contains(&word))?,
+        slot_bytes: block
+            .checked("SLOT_BYTES_MAX", registers::SLOT_BYTES_MAX, "a power of two from 128", |slot| {
+                is_power(slot, 2 * slot::BYTES_MIN)
+            })?
+            .min(SLOT_BYTES_MAX),
+        slots: block
+            .checked("SLOTS_MAX", registers::SLOTS_MAX, "a power of two from 2", |slots| is_power(slots, 2))?
+            .min(SLOTS_MAX),
+    };
+    let bits = block.checked("DMA_BITS", registers::DMA_BITS, "12 to 64", |bits| (12..=64).contains(&bits))?;
+    function.limit_dma_bits(bits as u8);
+    Ok((node, torus, limits))
 }

@@ -68,7 +68,9 @@ impl End {
                 Ok(true) => break Ok(Some(place)),
                 Ok(false) => refused.push(place),
                 Err(error) => {
-                    leave(card, place.index, &ring);
+                    if leave(card, place.index, &ring) {
+                        card.free().push(place);
+                    }
                     break Err(error);
                 }
             }

@@ -59,16 +59,20 @@ pub(crate) fn malformed(rank: usize, what: &str) -> Error {
     Error::Peers(PeersError::Malformed { rank: rank as u32, what: what.to_owned() })
 }
 
-/// Sends `told` to all ranks, and returns what each has sent. The others may take as long as [`PATIENCE`] beyond `left`.
+/// Sends `told` to all ranks, and returns what each has sent. The others may take as long as [`PATIENCE`] beyond `left`. A single
+/// rank gets its own back.
 ///
 /// # Errors
 /// [`Error::Peers`].
 pub(crate) fn gather<T: Serialize + DeserializeOwned>(
     peers: &mut dyn Peers,
-    told: &T,
+    told: T,
     left: Duration,
 ) -> Result<Vec<T>> {
-    let all = peers.allgather(&message::bytes(told), left.saturating_add(PATIENCE)).map_err(Error::Peers)?;
+    if peers.size() == 1 {
+        return Ok(vec![told]);
+    }
+    let all = peers.allgather(&message::bytes(&told), left.saturating_add(PATIENCE)).map_err(Error::Peers)?;
     if all.len() != peers.size() as usize {
         let what = format!("data of {} ranks, expected {}", all.len(), peers.size());
         return Err(malformed(peers.rank() as usize, &what));
@@ -88,11 +92,13 @@ pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
     let told = match &outcome {
         Ok(value) => Ok(data(value)),
         Err(error) => {
-            peers.raise();
+            if peers.size() > 1 {
+                peers.raise();
+            }
             Err(Failing::of(error))
         }
     };
-    let all: Vec<std::result::Result<D, Failing>> = match gather(peers, &told, left) {
+    let all: Vec<std::result::Result<D, Failing>> = match gather(peers, told, left) {
         Ok(all) => all,
         Err(error) => return outcome.and(Err(error)),
     };
@@ -133,9 +139,6 @@ impl Cluster {
     }
 
     pub(crate) fn agree_until<T>(&mut self, outcome: Result<T>, deadline: Deadline) -> Result<T> {
-        if self.is_alone() {
-            return outcome;
-        }
         self.exchange(outcome, |_| (), deadline).map(|(value, _)| value)
     }
 

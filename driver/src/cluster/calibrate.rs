@@ -20,7 +20,9 @@ use crate::report::times::since;
 
 /// Sizes that go eagerly, and by rendezvous.
 const SMALL: [u64; 5] = [32, 1 << 10, 4 << 10, 8 << 10, 16 << 10];
-const LARGE: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 2 << 20];
+const LARGE: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, MOST];
+/// The largest of them.
+const MOST: u64 = 2 << 20;
 /// Runs of each program; the middle one counts.
 const REPEAT: u32 = 3;
 /// Cycles by which one card starts before the other, besides the time of a block on the link.
@@ -64,7 +66,7 @@ fn calibrate_until(deadline: Deadline, cluster: &mut Cluster, progress: &mut dyn
         deadline,
     };
     progress("dispatch and hand-over");
-    measuring.alone()?;
+    measuring.dispatch()?;
     progress("pseudo channels");
     measuring.channels()?;
     progress("host link");
@@ -187,7 +189,7 @@ impl Measuring<'_> {
     }
 
     /// Measures an instruction that does nothing.
-    fn alone(&mut self) -> Result<()> {
+    fn dispatch(&mut self) -> Result<()> {
         let counted = self.first_card(&[Instruction::nop(); 8])?;
         let took: Vec<f64> = counted.iter().map(|one| one.t2 as f64).collect();
         let gap = |pair: &[Completion]| since(pair[0].issued.wrapping_add(pair[0].t2), pair[1].issued, 0) as f64;
@@ -218,10 +220,9 @@ impl Measuring<'_> {
             self.skip("host_mbps", "the sequencers reach no host memory");
             return Ok(());
         }
-        let most = LARGE.last().copied().unwrap_or(0);
         let timeout = self.timeout();
         let card = self.cluster.card_mut(0);
-        let buffer = card.allocate_private(most as usize)?;
+        let buffer = card.allocate_private(MOST as usize)?;
         let source = Operand::host(buffer.iova().0);
         let copy =
             |bytes: &u64| Bound::from(Instruction::copy(source, Operand::card(0), *bytes)).holding(buffer.clone());
@@ -286,7 +287,7 @@ impl Measuring<'_> {
     /// Where data comes from and goes to: pseudo channels of their own.
     fn places(&self) -> (Operand, Operand) {
         let channel_bytes = self.capabilities.memory_bytes / u64::from(self.capabilities.memory_channels.max(1));
-        (Operand::card(0), Operand::card(channel_bytes.max(LARGE[LARGE.len() - 1])))
+        (Operand::card(0), Operand::card(channel_bytes.max(MOST)))
     }
 
     /// Measures signals and data between two cards.

@@ -22,7 +22,7 @@ use crate::card::communicator_table::{Defined, Members};
 use crate::cluster::Cluster;
 use crate::communicators::contexts::Contexts;
 use crate::communicators::offer::{NoEntry, Offer};
-use crate::communicators::registry::{Held, Owner};
+use crate::communicators::registry::{Known, Owner};
 use crate::communicators::{Choice, Communicator};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ impl Cluster {
             .filter(|id| (1..entries).contains(&id.index()) && id.generation() < self.registry.generations)
             .ok_or_else(|| Error::argument("communicator", raw, expected()))?;
         self.check_members(members)?;
-        let same = |held: &&Held| held.id == id && *held.members == **members && held.owner != Owner::Handle;
+        let same = |held: &&Known| held.id == id && *held.members == **members && held.owner != Owner::Handle;
         if let Some(held) = self.registry.held.iter().find(same) {
             return Ok(Definition { id, known: Some(held.key), replaced: Vec::new() });
         }
@@ -227,10 +227,6 @@ impl Cluster {
             contexts.add(*id, held.id, Arc::clone(&held.members), Arc::clone(&held.pin));
             taken.push(key);
             outcome = self.ensure(key, deadline);
-            if self.is_alone() {
-                outcome?;
-                outcome = Ok(());
-            }
         }
         if taken.is_empty() { Ok(contexts) } else { self.agree_until(outcome, deadline).map(|()| contexts) }
     }
@@ -244,10 +240,6 @@ impl Cluster {
         members: &[u32],
         deadline: Deadline,
     ) -> Result<Option<u64>> {
-        let key = shared.map(|(key, _)| key);
-        if self.is_alone() {
-            return outcome.map(|()| key);
-        }
         let is_member = members.iter().any(|node| self.holds(*node));
         let own = (is_member, shared.map(|(_, id)| id.raw()));
         let ((), all) = self.exchange(outcome, |()| own, deadline)?;
@@ -255,8 +247,8 @@ impl Cluster {
             all.into_iter().filter(|(is_member, _)| *is_member).map(|(_, id)| id).collect();
         let agreed = ids.first().copied().flatten().filter(|_| ids.len() == 1);
         let Some(agreed) = agreed.and_then(ContextId::from_raw) else { return Ok(None) };
-        if shared.is_some_and(|(_, id)| id == agreed) {
-            return Ok(key);
+        if let Some((key, _)) = shared.filter(|(_, id)| *id == agreed) {
+            return Ok(Some(key));
         }
         let held = self.registry.held.iter().find(|held| held.id == agreed && *held.members == *members);
         if let Some(held) = held {
@@ -267,16 +259,19 @@ impl Cluster {
         Ok(Some(self.registry.add(agreed, members.into(), Owner::Plan)))
     }
 
-    /// Notes that programs have changed the entry of `id` of node `node`, so that its next use defines it again.
-    pub(crate) fn unsettle(&mut self, node: u32, id: u16) -> Result<()> {
-        let index = self.index_of(node)?;
-        // Others the card has refused.
-        if let Some(id) = ContextId::from_raw(id) {
-            let entry = &mut self.card_mut(index).entries[id.index() as usize];
-            let unknown = || Defined { id, members: [].into(), is_certain: false };
-            entry.get_or_insert_with(unknown).is_certain = false;
+    /// Notes what a program on the card at `index` may have defined and freed: the next use of each entry defines it again.
+    pub(crate) fn unsettle(&mut self, index: usize, changed: impl Iterator<Item = (Operation, u16)>) {
+        let entries = &mut self.card_mut(index).entries;
+        for (operation, id) in changed {
+            // Others the card has refused.
+            let Some(id) = ContextId::from_raw(id) else { continue };
+            let entry = &mut entries[id.index() as usize];
+            match entry {
+                Some(entry) if operation == Operation::Free => entry.is_certain = false,
+                None if operation == Operation::Free => {}
+                _ => *entry = Some(Defined { id, members: [].into(), is_certain: false }),
+            }
         }
-        Ok(())
     }
 
     pub(crate) fn allocate_one(&mut self, members: Members, owner: Owner, deadline: Deadline) -> Result<Communicator> {
@@ -323,24 +318,17 @@ impl Cluster {
         let held = self.held(nodes)?;
         let nodes: Vec<u32> = held.iter().map(|(place, _)| nodes[*place]).collect();
         let mut offer = self.registry.offer(&nodes, |place| &self.cards[held[place].1].spent);
-        if self.is_alone() {
-            return Ok(offer);
-        }
         let ((), all) = self.exchange(Ok(()), |()| offer.clone(), deadline)?;
         all.iter().for_each(|other| offer.and(other));
         Ok(offer)
     }
 
     /// Takes back the ids of registered communicators that all their members, all of which are here, have freed. Returns whether
-    /// there were any.
+    /// asking again may find one.
     fn return_freed(&mut self, deadline: Deadline) -> Result<bool> {
         let own = std::mem::take(&mut self.registry.freed);
         let said: BTreeSet<(u16, Vec<u32>)> = own.iter().map(|(id, members)| (id.raw(), members.to_vec())).collect();
-        let exchanged = match self.is_alone() {
-            true => Ok(((), vec![said])),
-            false => self.exchange(Ok(()), |()| said, deadline),
-        };
-        let all = match exchanged {
+        let all = match self.exchange(Ok(()), |()| said, deadline) {
             Ok(((), all)) => all,
             Err(error) => {
                 self.registry.freed = own;
@@ -397,7 +385,7 @@ impl Cluster {
 
     /// Defines communicator `key` on those of its cards where it is not defined.
     fn ensure(&mut self, key: u64, deadline: Deadline) -> Result<()> {
-        let Some(Held { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
+        let Some(Known { id, members, .. }) = self.registry.find(key) else { return Ok(()) };
         let (id, members) = (*id, Arc::clone(members));
         if id == ContextId::WORLD {
             return Ok(());
@@ -412,7 +400,7 @@ impl Cluster {
             }
             missing.push(index);
         }
-        self.forget(before, deadline)?;
+        self.free_ids(before, deadline)?;
         let table: Vec<u8> = members.iter().flat_map(|node| (*node as u16).to_le_bytes()).collect();
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(missing.len());
@@ -448,13 +436,13 @@ impl Cluster {
     /// Removes communicator `key` here and on its cards.
     fn release(&mut self, key: u64, deadline: Deadline) -> Result<()> {
         let Some(index) = self.registry.held.iter().position(|held| held.key == key) else { return Ok(()) };
-        let Held { id, members, is_told, is_registered, .. } = self.registry.held.remove(index);
+        let Known { id, members, is_told, is_registered, .. } = self.registry.held.remove(index);
         let indices = self.here(&members)?;
         if is_registered {
             self.registry.freed.push((id, members));
         }
         let is_there = |index: &usize| self.cards()[*index].entries[id.index() as usize].is_some();
-        self.forget(indices.iter().copied().filter(is_there).map(|index| (index, id)).collect(), deadline)?;
+        self.free_ids(indices.iter().copied().filter(is_there).map(|index| (index, id)).collect(), deadline)?;
         if !is_told {
             indices.into_iter().for_each(|index| self.card_mut(index).spent.remove(id));
         }
@@ -462,7 +450,7 @@ impl Cluster {
     }
 
     /// Frees ids on cards. A card without the id is no error.
-    fn forget(&mut self, defined: Vec<(usize, ContextId)>, deadline: Deadline) -> Result<()> {
+    fn free_ids(&mut self, defined: Vec<(usize, ContextId)>, deadline: Deadline) -> Result<()> {
         let mut outcome = Ok(());
         let mut tokens = Vec::with_capacity(defined.len());
         for (index, id) in defined {
@@ -498,6 +486,14 @@ impl Cluster {
         }
         outcome
     }
+}
+
+/// The ids of communicators that `instructions` define or free themselves.
+pub(crate) fn changed_ids<'i>(
+    instructions: impl IntoIterator<Item = &'i Instruction>,
+) -> impl Iterator<Item = (Operation, u16)> {
+    let changes = |one: &&Instruction| matches!(one.operation, Operation::Group | Operation::Free);
+    instructions.into_iter().filter(changes).map(|one| (one.operation, one.communicator))
 }
 
 /// Whether an instruction has failed without doing anything.

@@ -6,13 +6,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
-use crate::cluster::agreement::{Failing, agreed, gather};
+use crate::cluster::agreement::{Failing, agreed, gather, malformed};
 use crate::cluster::blame::{Late, Seen, Unfinished};
 use crate::cluster::ranks::Ended;
 use crate::cluster::{Cluster, UNDEFINED, ranks};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::ledger::state::State;
 
 /// How programs ended on the cards held here.
 #[derive(Debug)]
@@ -23,8 +22,8 @@ pub(crate) struct Ending {
     pub(crate) ended: Result<()>,
     /// Ranks held here that were not done in time.
     pub(crate) late: Option<Late>,
-    /// Whether all programs held here are done, and need no abort.
-    pub(crate) is_done: bool,
+    /// Whether no card held here needs an abort for what ran there.
+    pub(crate) is_clean: bool,
 }
 
 /// Returns the error of a run that ended so, and the ranks that were not done in time.
@@ -46,7 +45,7 @@ pub(crate) fn of_run(
 
 impl Ending {
     fn needs_abort(&self) -> bool {
-        !self.is_done || self.ended.is_err() || self.late.is_some()
+        !self.is_clean || self.ended.is_err() || self.late.is_some()
     }
 }
 
@@ -63,35 +62,22 @@ impl<D> Told<D> {
     pub(crate) fn is_complete(&self) -> bool {
         !self.needs_abort && self.failing.is_none()
     }
+
+    /// Whether it gives a reason for an abort, if it asks for one.
+    fn is_reasoned(&self) -> bool {
+        !self.needs_abort || self.failing.is_some() || !self.seen.is_empty()
+    }
+}
+
+/// Returns the error of a rank that has lost the others by `error`: its `own`, unless it only gave up because another has failed.
+fn rather(own: Option<Error>, error: Error) -> Error {
+    own.filter(|own| !matches!(own, Error::Peer { .. })).unwrap_or(error)
 }
 
 impl Cluster {
     /// Ends a run alike on all ranks, and returns the `data` of each. If it has failed on one, the cards with these indices, and those
     /// of the other ranks, are aborted together. `group` are the nodes by rank.
     pub(crate) fn conclude<D: Serialize + DeserializeOwned>(
-        &mut self,
-        group: &[u32],
-        indices: &[usize],
-        ending: Ending,
-        data: impl FnOnce() -> D,
-        deadline: Deadline,
-    ) -> Result<Vec<D>> {
-        if !self.is_alone() {
-            return self.conclude_together(group, indices, ending, data(), deadline);
-        }
-        let needs_abort = ending.needs_abort();
-        let Ending { failed, mut ended, late, .. } = ending;
-        if needs_abort {
-            ended = ended.and(self.abort(indices.iter().copied()));
-        }
-        if let Some(mut late) = late {
-            self.note_stuck(&mut late);
-            ended = Err(late.error(group, UNDEFINED));
-        }
-        failed.and(ended).map(|()| vec![data()])
-    }
-
-    fn conclude_together<D: Serialize + DeserializeOwned>(
         &mut self,
         group: &[u32],
         indices: &[usize],
@@ -109,14 +95,18 @@ impl Cluster {
         if all.iter().all(Told::is_complete) {
             return Ok(all.into_iter().map(|told| told.data).collect());
         }
+        let waited = deadline.waited();
         let (stuck, aborted) = match all.iter().any(|told| told.needs_abort) {
-            true => self.abort_together(indices)?,
+            true => match self.abort_together(indices) {
+                Ok(aborted) => aborted,
+                Err(error) => return Err(rather(own, error)),
+            },
             false => (Vec::new(), Ok(())),
         };
         let failing: Vec<Option<Failing>> = all.iter().map(|told| told.failing.clone()).collect();
         let seen: Vec<Seen> = all.into_iter().flat_map(|told| told.seen).collect();
-        if !seen.is_empty() && failing.iter().all(Option::is_none) {
-            let mut late = Late::together(seen, deadline.waited());
+        if failing.iter().all(Option::is_none) {
+            let mut late = Late::together(seen, waited);
             late.note_stuck(|node| stuck.contains(&node));
             return Err(late.error(group, UNDEFINED));
         }
@@ -143,12 +133,17 @@ impl Cluster {
         };
         let own = failed.and(ended).and(gone).err();
         let told = Told { needs_abort, failing: own.as_ref().map(Failing::of), seen, data };
-        if needs_abort {
+        if needs_abort && !self.is_alone() {
             self.group.peers.raise();
         }
-        match gather(&mut *self.group.peers, &told, deadline.left()) {
+        let all = gather(&mut *self.group.peers, told, deadline.left());
+        let reasoned = all.and_then(|all| match all.iter().position(|told| !told.is_reasoned()) {
+            None => Ok(all),
+            Some(rank) => Err(malformed(rank, "an end")),
+        });
+        match reasoned {
             Ok(all) => Ok((own, all)),
-            Err(error) => Err(own.filter(|own| !matches!(own, Error::Peer { .. })).unwrap_or(error)),
+            Err(error) => Err(rather(own, error)),
         }
     }
 
@@ -157,17 +152,6 @@ impl Cluster {
         if let (_, Err(error)) = ranks::stop(&mut self.cards, indices.iter().copied()) {
             log::warn!("stop: {error}");
         }
-    }
-
-    /// Notes in `late` which cards held here could not be aborted.
-    fn note_stuck(&self, late: &mut Late) {
-        let stuck = self.stuck();
-        late.note_stuck(|node| stuck.contains(&node));
-    }
-
-    /// Nodes of cards held here that do not run.
-    fn stuck(&self) -> Vec<u32> {
-        self.cards.iter().filter(|card| card.state() != State::Running).map(crate::Card::node).collect()
     }
 
     /// Aborts the cards with these indices together with those of all other ranks: all cards are stopped before the first goes on. See
@@ -184,17 +168,7 @@ impl Cluster {
             let deadline = Deadline::after(Duration::ZERO);
             return self.exchange(Err::<Vec<u32>, _>(error), Vec::clone, deadline).map(drop);
         }
-        let outcome = match self.is_alone() {
-            true => {
-                let (stopped, outcome) = ranks::stop(&mut self.cards, indices.into_iter());
-                outcome.and(ranks::restart(&mut self.cards, stopped))
-            }
-            false => self.abort_together(&indices).and_then(|(_, aborted)| aborted),
-        };
-        if let Err(error) = &outcome {
-            log::warn!("abort: {error}");
-        }
-        outcome
+        self.abort_together(&indices).and_then(|(_, aborted)| aborted)
     }
 
     /// Returns the nodes, on all ranks, whose cards could not be stopped.
@@ -207,6 +181,9 @@ impl Cluster {
         let restarted = ranks::restart(&mut self.cards, stopped);
         // Whoever goes on sends to cards that have dropped what came before.
         let aborted = self.agree_until(outcome.and(restarted), deadline);
+        if let Err(error) = &aborted {
+            log::warn!("abort: {error}");
+        }
         Ok((stuck, aborted))
     }
 

@@ -1,16 +1,17 @@
 //! Runs program sets, such as those of plans, once or many times: the same start for all ranks, one doorbell per card, one deadline.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cmdseq::plan::ProgramSet;
-use cmdseq::{Completion, Flags, Instruction, Operation, Status};
+use cmdseq::{Completion, Flags, Instruction, Status};
 use fpga_hal::DmaBuffer;
 
 use crate::card::Card;
 use crate::cluster::agreement::{digest, malformed};
 use crate::cluster::blame::Unfinished;
+use crate::cluster::communicators::changed_ids;
 use crate::cluster::ending::{self, Ending};
 use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::synchronise::synchronise;
@@ -45,10 +46,9 @@ impl Cluster {
         let deadline = Deadline::after(execution.timeout);
         let held = self.launchable(set, execution, deadline)?;
         let start = synchronise(set, self.capabilities(), BARRIERS);
-        let changed = changed_ids(set);
-        let freed = changed.iter().map(|(_, id)| *id).collect();
+        let changed = changed_ids(set.instructions()).map(|(_, id)| id).collect();
         let contexts = self
-            .contexts_apart(&start.communicators, &freed, deadline)
+            .contexts_apart(&start.communicators, &changed, deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
         let loaded = self.load_tables(set, &held, deadline).map_err(|error| in_phase(error, group, "tables"));
         self.agree_until(loaded, deadline)?;
@@ -87,10 +87,11 @@ impl Cluster {
         let ending = self.run_ranks(&mut runs, &mut counted, deadline);
         self.end_span("wait", begin);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        let outcome = self.conclude(group, &indices, ending, || counted.list(), deadline);
+        let outcome = self.conclude(group, &indices, ending, counted.list(), deadline);
         opened.into_iter().for_each(|through| self.close_after(through));
-        for (node, id) in changed.iter().filter(|(node, _)| self.holds(*node)).copied().collect::<Vec<_>>() {
-            self.unsettle(node, contexts.id(node, id))?;
+        for (rank, index) in held {
+            let changed = changed_ids(&set.programs[rank].instructions);
+            self.unsettle(index, changed.map(|(operation, id)| (operation, contexts.id(group[rank], id))));
         }
         let lists = outcome?;
         if !self.is_alone() {
@@ -170,8 +171,8 @@ impl Cluster {
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         let failed = ranks::first_failure(runs, |run, aborted| run.failure(self.cards[run.card].node(), aborted));
         // Cards that have failed are aborted too, to drop the data that came in for them.
-        let is_done = runs.iter().all(|run| run.is_done() && !run.has_failed());
-        Ending { failed, ended, late, is_done }
+        let is_clean = runs.iter().all(|run| run.is_done() && !run.has_failed());
+        Ending { failed, ended, late, is_clean }
     }
 }
 
@@ -394,12 +395,4 @@ impl RankRun for RepeatedRun<'_> {
     fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
-}
-
-/// Nodes, and the ids of communicators that their programs define or free themselves.
-fn changed_ids(set: &ProgramSet) -> BTreeSet<(u32, u16)> {
-    let each = set.nodes.iter().zip(&set.programs);
-    let each = each.flat_map(|(node, program)| program.instructions.iter().map(move |one| (*node, one)));
-    let changes = each.filter(|(_, one)| matches!(one.operation, Operation::Group | Operation::Free));
-    changes.map(|(node, one)| (node, one.communicator)).collect()
 }

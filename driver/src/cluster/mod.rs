@@ -11,8 +11,8 @@ pub(crate) mod nonces;
 pub(crate) mod persistent;
 pub(crate) mod ranks;
 pub(crate) mod registration;
-pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod signal_tree;
 pub(crate) mod synchronise;
 mod tracing;
 pub(crate) mod windows;
@@ -378,7 +378,7 @@ fn clip(pieces: &[Piece], what: &'static str, offset: u64, bytes: usize) -> Resu
         }
         let skip = at.checked_sub(piece.offset).ok_or_else(refuse)?;
         let length = piece.bytes.saturating_sub(skip).min(end - at);
-        ranges.push((piece.address + skip, length as usize));
+        ranges.push((piece.address.checked_add(skip).ok_or_else(refuse)?, length as usize));
         at += length;
     }
     if at == end { Ok(ranges) } else { Err(refuse()) }
@@ -400,5 +400,8 @@ mod tests {
         assert!(clip(&pieces, "input", 31, 0).is_err());
         assert!(clip(&pieces, "input", u64::MAX, 6).is_err());
         assert!(clip(&[], "input", 0, 1).is_err());
+        let across_the_end = [piece(0, u64::MAX - 3, 8)];
+        assert_eq!(clip(&across_the_end, "input", 3, 1).unwrap(), [(u64::MAX, 1)]);
+        assert!(clip(&across_the_end, "input", 4, 4).is_err());
     }
 }

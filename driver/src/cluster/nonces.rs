@@ -77,12 +77,19 @@ impl Cluster {
             Ok(()) => self.exchange_nonces(&round, &held, address, deadline),
             Err(error) => Err(error),
         };
-        let restored =
-            saved.into_iter().try_for_each(|(index, bytes)| self.card_mut(index).write_memory(address, &bytes));
+        let mut restored = Ok(());
+        for (index, bytes) in saved {
+            restored = restored.and(self.card_mut(index).write_memory(address, &bytes));
+        }
         match outcome {
             Ok(()) => self.agree(restored),
             // All have it.
-            Err(error) => Err(error),
+            Err(error) => {
+                if let Err(error) = restored {
+                    log::warn!("nonces stay in the memory of a card: {error}");
+                }
+                Err(error)
+            }
         }
     }
 
@@ -154,7 +161,7 @@ impl Cluster {
             .collect();
         let ending = self.run_programs(round.nodes, &mut runs, deadline);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        self.conclude(round.nodes, &indices, ending, || (), deadline).map(drop)
+        self.conclude(round.nodes, &indices, ending, (), deadline).map(drop)
     }
 
     /// Which members held here have received the nonce of which.

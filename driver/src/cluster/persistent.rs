@@ -48,7 +48,7 @@ pub struct Prepared {
     /// Why a launch in flight was not launched on the cards held here.
     not_launched: Option<Error>,
     /// Why a launch needs its cards exclusively, if it does.
-    alone: Option<Refusal>,
+    exclusive: Option<Refusal>,
     /// That of its cluster.
     cluster: Arc<()>,
     /// Its claim of the cards, while somebody may finish what is in flight.
@@ -235,7 +235,8 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Refused`] by the verifier, which knows what a card can store; [`Error::BadArgument`] if a node is not among the
-    /// cards, or no slot is free; those of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
+    /// cards, or no slot is free; [`Error::Differs`] if the ranks have other programs, or have bound their buffers differently; those
+    /// of [`contexts`](Cluster::contexts) and [`Card::store`]. The whole call
     /// takes no longer than the shortest of the cards' [timeouts](Card::timeout).
     pub fn prepare(&mut self, schedule: &Schedule) -> Result<Prepared> {
         let Schedule { set, .. } = schedule;
@@ -244,8 +245,12 @@ impl Cluster {
             .and_then(|()| Ok(verify_resident(set, &arguments, self.capabilities())?));
         let deadline = self.deadline();
         let held = verified.and_then(|()| self.running(group));
-        let held = self.compare_until(held, || vec![("program digest".to_owned(), digest(set))], deadline)?;
-        let alone = verify_in_flight(set, &arguments, self.capabilities()).err();
+        let terms = || {
+            let binding = schedule.arguments().map(|address| format!("0x{address:x}")).join(" ");
+            vec![("program digest".to_owned(), digest(set)), ("binding".to_owned(), binding)]
+        };
+        let held = self.compare_until(held, terms, deadline)?;
+        let exclusive = verify_in_flight(set, &arguments, self.capabilities()).err();
         let contexts = self
             .contexts_apart(&set.communicators, &BTreeSet::new(), deadline)
             .map_err(|error| in_phase(error, group, "communicators"))?;
@@ -261,7 +266,7 @@ impl Cluster {
             ranks,
             in_flight: 0,
             not_launched: None,
-            alone,
+            exclusive,
             cluster: Arc::clone(&self.identity),
             pin: Arc::default(),
             _windows: through,
@@ -322,7 +327,7 @@ impl Cluster {
     /// not run: then nothing was launched. If a bus fails, what is in flight was aborted.
     #[inline]
     pub fn launch(&mut self, prepared: &mut Prepared) -> Result<()> {
-        if let Some(why) = &prepared.alone {
+        if let Some(why) = &prepared.exclusive {
             self.claim(&prepared.schedule.set.nodes, why, &prepared.pin)?;
         }
         match self.launch_here(prepared) {
@@ -342,7 +347,7 @@ impl Cluster {
 
     #[inline]
     fn launch_here(&mut self, prepared: &mut Prepared) -> Result<()> {
-        if prepared.alone.is_none() {
+        if prepared.exclusive.is_none() {
             self.check_unclaimed(&prepared.schedule.set.nodes)?;
         }
         let eager_limit = prepared.capabilities.eager_limit;
@@ -416,17 +421,19 @@ impl Cluster {
 
     /// Waits for the oldest launch in flight with the ranks of other processes.
     fn finish_together(&mut self, prepared: &mut Prepared, deadline: Deadline) -> Result<Times> {
+        let begin = self.moment();
         let ended = match prepared.not_launched.take() {
             Some(error) => Err(error),
             None => {
                 ranks::run(&mut self.cards, &mut prepared.ranks, &mut (), &mut *self.group.peers, deadline).map(drop)
             }
         };
-        let is_done = prepared.ranks.iter().all(Rank::is_done);
-        let late = (ended.is_ok() && !is_done).then(|| prepared.late(&self.cards, deadline.waited()));
+        self.end_span("wait", begin);
+        let is_clean = prepared.ranks.iter().all(Rank::is_done);
+        let late = (ended.is_ok() && !is_clean).then(|| prepared.late(&self.cards, deadline.waited()));
         let failed = prepared.first_failure(&self.cards);
         let times = prepared.times_now();
-        let told = self.tell(Ending { failed, ended, late, is_done }, times, deadline);
+        let told = self.tell(Ending { failed, ended, late, is_clean }, times, deadline);
         let (own, all) = match told {
             Ok(told) => told,
             Err(error) => {

@@ -10,6 +10,7 @@ use cmdseq::{Completion, Status};
 use crate::card::Card;
 use crate::cluster::agreement::digest;
 use crate::cluster::blame::Unfinished;
+use crate::cluster::communicators::changed_ids;
 use crate::cluster::ending::{self, Ending};
 use crate::cluster::ranks::{self, RankRun};
 use crate::cluster::windows::Through;
@@ -79,8 +80,11 @@ impl Cluster {
         let ending = self.run_programs(group, &mut runs, deadline);
         self.end_span("wait", begin);
         let indices: Vec<usize> = held.iter().map(|(_, index)| *index).collect();
-        let result = self.conclude(group, &indices, ending, || (), deadline).map(drop);
+        let result = self.conclude(group, &indices, ending, (), deadline).map(drop);
         self.close_after(through);
+        for (rank, index) in held {
+            self.unsettle(index, changed_ids(programs[rank].iter().map(Bound::instruction)));
+        }
         let mut completions = vec![Vec::new(); group.len()];
         runs.into_iter().for_each(|run| completions[run.rank as usize] = run.completions);
         Ok(Outcome { completions, result })
@@ -108,7 +112,7 @@ impl Cluster {
             let certain = card.entries.iter().flatten().filter(|defined| defined.is_certain);
             own.extend(certain.map(|defined| (card.node(), defined.id.raw(), defined.members.to_vec())));
         }
-        let all = if self.is_alone() { vec![own] } else { self.exchange(Ok(()), |()| own, deadline)?.1 };
+        let ((), all) = self.exchange(Ok(()), |()| own, deadline)?;
         let mut having: BTreeMap<(u16, Vec<u32>), BTreeSet<u32>> = BTreeMap::new();
         for (node, id, members) in all.into_iter().flatten() {
             having.entry((id, members)).or_default().insert(node);
@@ -125,7 +129,8 @@ impl Cluster {
         let (ended, late) = ending::of_run(&self.cards, ran, unfinished, deadline);
         runs.iter_mut().flat_map(|run| run.tokens.drain(..)).for_each(Token::abandon);
         let failed = ranks::first_failure(runs, |run, aborted| run.failure(group[run.rank as usize], aborted));
-        Ending { failed, ended, late, is_done: runs.iter().all(ProgramRun::is_done) }
+        // What has failed and is complete is the caller's: the cards keep what came in for them.
+        Ending { failed, ended, late, is_clean: runs.iter().all(ProgramRun::is_done) }
     }
 }
 

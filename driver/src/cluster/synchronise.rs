@@ -6,7 +6,7 @@ use cmdseq::instruction::WORLD;
 use cmdseq::plan::{Communicator, Program, ProgramSet};
 use cmdseq::{Capabilities, Instruction, Operation};
 
-use crate::cluster::release::{along_a_tree, trees};
+use crate::cluster::signal_tree::{along_a_tree, trees};
 
 /// Returns the programs that bring the cards of `set` to one start, `times` times. Their communicators are those of `set`, then
 /// those that only the start needs.

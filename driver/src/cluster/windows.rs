@@ -79,11 +79,8 @@ impl Cluster {
         let members = self.nodes();
         let is_idle = self.is_idle(&members);
         // A launch in flight on any of the cards may still go through a window of another.
-        let is_idle = match self.is_alone() {
-            true => is_idle?,
-            false => self.exchange(is_idle, |is_idle| *is_idle, deadline)?.1.into_iter().all(|is_idle| is_idle),
-        };
-        if !is_idle {
+        let (_, all) = self.exchange(is_idle, |is_idle| *is_idle, deadline)?;
+        if !all.into_iter().all(|is_idle| is_idle) {
             return Ok(());
         }
         let are_members = |nodes: &[u32]| nodes.iter().all(|node| members.contains(node));
@@ -156,7 +153,7 @@ impl Cluster {
     }
 
     /// Exchanges numbers of each rank of programs: `own` are those of the cards held here, with the rank. Returns all, by rank.
-    fn of_all_ranks<T: Clone + Serialize + DeserializeOwned>(
+    fn of_all_ranks<T: Serialize + DeserializeOwned>(
         &mut self,
         outcome: Result<()>,
         own: Vec<(usize, Vec<T>)>,
@@ -164,12 +161,7 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<Vec<Vec<T>>> {
         let mut by_rank: Vec<Vec<T>> = (0..ranks).map(|_| Vec::new()).collect();
-        if self.is_alone() {
-            outcome?;
-            own.into_iter().for_each(|(rank, numbers)| by_rank[rank] = numbers);
-            return Ok(by_rank);
-        }
-        let ((), all) = self.exchange(outcome, |()| own.clone(), deadline)?;
+        let ((), all) = self.exchange(outcome, |()| own, deadline)?;
         for (peer, numbers) in all.into_iter().enumerate() {
             for (rank, numbers) in numbers {
                 *by_rank.get_mut(rank).ok_or_else(|| malformed(peer, "windows"))? = numbers;

@@ -7,7 +7,7 @@ use crate::card::communicator_table::Spent;
 
 /// An entry of the cards' tables that a new communicator may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct FreeEntry {
     /// When what has to make room was used last; 0 if nothing has to.
     pub(crate) used: u64,
     /// Ids of the entry that were given.
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// By index; none for an entry that is held.
-    pub(crate) entries: Vec<Option<Entry>>,
+    pub(crate) entries: Vec<Option<FreeEntry>>,
     /// Ids that were given, without those that come back when a plan's communicator makes room.
     pub(crate) spent: Spent,
 }
@@ -37,8 +37,8 @@ impl Offer {
     pub(crate) fn and(&mut self, other: &Offer) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let both = entry.zip(other.entries.get(index).copied().flatten());
-            *entry =
-                both.map(|(one, other)| Entry { used: one.used.max(other.used), spent: one.spent.max(other.spent) });
+            *entry = both
+                .map(|(one, other)| FreeEntry { used: one.used.max(other.used), spent: one.spent.max(other.spent) });
         }
         self.spent.add_all(&other.spent);
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn offer(entries: &[Option<(u64, u32)>], spent: &[u16]) -> Offer {
-        let entry = |one: &Option<(u64, u32)>| one.map(|(used, spent)| Entry { used, spent });
+        let entry = |one: &Option<(u64, u32)>| one.map(|(used, spent)| FreeEntry { used, spent });
         let mut all = Spent::default();
         spent.iter().for_each(|id| all.add(ContextId::from_raw(*id).unwrap()));
         Offer { entries: entries.iter().map(entry).collect(), spent: all }

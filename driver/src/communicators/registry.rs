@@ -8,12 +8,12 @@ use cmdseq::communicator::{ContextId, INDICES};
 use crate::card::communicator_table::{Members, Spent};
 use crate::communicators::Communicator;
 use crate::communicators::group::Group;
-use crate::communicators::offer::{Entry, Offer};
+use crate::communicators::offer::{FreeEntry, Offer};
 use crate::error::{Error, Result};
 
 /// One communicator.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Known {
     pub(crate) key: u64,
     pub(crate) id: ContextId,
     pub(crate) members: Members,
@@ -29,7 +29,7 @@ pub(crate) struct Held {
     used: u64,
 }
 
-impl Held {
+impl Known {
     /// Whether a plan uses it for longer than one execution.
     pub(crate) fn is_pinned(&self) -> bool {
         Arc::strong_count(&self.pin) > 1
@@ -55,7 +55,7 @@ pub(crate) enum Owner {
 pub(crate) struct Registry {
     pub(crate) entries: u32,
     pub(crate) generations: u32,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<Known>,
     /// Registered communicators that were freed here, and whose ids have not returned.
     pub(crate) freed: Vec<(ContextId, Members)>,
     uses: u64,
@@ -80,28 +80,30 @@ impl Registry {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         self.uses += 1;
+        // Since it was freed, a reset has brought the id back.
+        self.freed.retain(|(old, of)| *old != id || !of.iter().any(|node| members.contains(node)));
         let is_told = owner != Owner::Plan;
         let (group, is_registered, pin, used) = (None, false, Arc::default(), self.uses);
-        self.held.push(Held { key, id, members, owner, is_told, group, is_registered, pin, used });
+        self.held.push(Known { key, id, members, owner, is_told, group, is_registered, pin, used });
         key
     }
 
-    pub(crate) fn find(&self, key: u64) -> Option<&Held> {
+    pub(crate) fn find(&self, key: u64) -> Option<&Known> {
         self.held.iter().find(|held| held.key == key)
     }
 
-    pub(crate) fn find_mut(&mut self, key: u64) -> Option<&mut Held> {
+    pub(crate) fn find_mut(&mut self, key: u64) -> Option<&mut Known> {
         self.held.iter_mut().find(|held| held.key == key)
     }
 
     /// The handle's communicator, unless it was freed.
-    pub(crate) fn opened(&self, handle: &Communicator) -> Result<&Held> {
+    pub(crate) fn opened(&self, handle: &Communicator) -> Result<&Known> {
         let held = self.find(handle.key).filter(|held| held.owner == Owner::Handle);
         held.ok_or(Error::Stale { what: "communicator" })
     }
 
     /// Returns a communicator with these members for a plan, none of `taken`; a held one is preferred.
-    pub(crate) fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Held> {
+    pub(crate) fn shared(&mut self, members: &[u32], taken: &[u64]) -> Option<&Known> {
         self.uses += 1;
         let fitting = self.held.iter_mut().filter(|held| *held.members == *members && !taken.contains(&held.key));
         let found = fitting.min_by_key(|held| (held.owner == Owner::Plan, held.key))?;
@@ -110,20 +112,20 @@ impl Registry {
     }
 
     pub(crate) fn handle(&self, key: u64) -> Option<Communicator> {
-        let Held { id, members, .. } = self.find(key)?;
+        let Known { id, members, .. } = self.find(key)?;
         Some(Communicator { key, id: *id, members: Arc::clone(members) })
     }
 
     /// What this process offers for a new communicator on `nodes`, to each of whose cards the ids of `spent` were given: of each
     /// entry, whether it is free, or only holds what plans have left.
     pub(crate) fn offer<'s>(&self, nodes: &[u32], spent: impl Fn(usize) -> &'s Spent) -> Offer {
-        let mut entries = vec![Some(Entry { used: 0, spent: 0 }); self.entries as usize];
+        let mut entries = vec![Some(FreeEntry { used: 0, spent: 0 }); self.entries as usize];
         entries.first_mut().into_iter().for_each(|world| *world = None);
         for held in self.on(nodes) {
             let Some(entry) = entries.get_mut(held.id.index() as usize) else { continue };
             if !held.makes_room() {
                 *entry = None;
-            } else if let Some(Entry { used, .. }) = entry {
+            } else if let Some(FreeEntry { used, .. }) = entry {
                 *used = held.used.max(*used);
             }
         }
@@ -155,10 +157,10 @@ impl Registry {
     }
 
     /// Communicators with a member among `nodes`.
-    fn on<'s>(&'s self, nodes: &[u32]) -> impl Iterator<Item = &'s Held> + use<'s> {
+    fn on<'s>(&'s self, nodes: &[u32]) -> impl Iterator<Item = &'s Known> + use<'s> {
         let mut is_among = vec![false; nodes.iter().max().map_or(0, |node| *node as usize + 1)];
         nodes.iter().for_each(|node| is_among[*node as usize] = true);
-        let is_on = move |held: &&'s Held| held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true));
+        let is_on = move |held: &&'s Known| held.members.iter().any(|node| is_among.get(*node as usize) == Some(&true));
         self.held.iter().filter(is_on)
     }
 }
@@ -177,24 +179,24 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq, Eq)]
-    struct FreeEntry {
+    struct Free {
         entry: u32,
         evicted: Vec<u64>,
     }
 
-    fn free_entry_of(registry: &Registry, nodes: &[u32], spent: &Spent) -> std::result::Result<FreeEntry, NoEntry> {
+    fn free_entry_of(registry: &Registry, nodes: &[u32], spent: &Spent) -> std::result::Result<Free, NoEntry> {
         let entry = registry.offer(nodes, |_| spent).choose(registry.generations)?.index();
-        Ok(FreeEntry { entry, evicted: registry.in_the_way(entry, nodes) })
+        Ok(Free { entry, evicted: registry.in_the_way(entry, nodes) })
     }
 
-    fn free_entry(registry: &Registry, nodes: &[u32]) -> std::result::Result<FreeEntry, NoEntry> {
+    fn free_entry(registry: &Registry, nodes: &[u32]) -> std::result::Result<Free, NoEntry> {
         free_entry_of(registry, nodes, &Spent::default())
     }
 
     #[test]
     fn the_first_entry_free_on_all_cards_is_taken() {
         let mut registry = registry();
-        assert_eq!(free_entry(&registry, &[0, 1]), Ok(FreeEntry { entry: 1, evicted: Vec::new() }));
+        assert_eq!(free_entry(&registry, &[0, 1]), Ok(Free { entry: 1, evicted: Vec::new() }));
         add(&mut registry, 1, &[0, 1], Owner::Handle);
         assert_eq!(free_entry(&registry, &[2, 3]).unwrap().entry, 1);
         assert_eq!(free_entry(&registry, &[1, 2]).unwrap().entry, 2);
@@ -209,15 +211,15 @@ mod tests {
         let mut registry = registry();
         let first = add(&mut registry, 1, &[0, 1], Owner::Plan);
         let second = add(&mut registry, 2, &[1, 2], Owner::Plan);
-        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 3, evicted: Vec::new() }));
+        assert_eq!(free_entry(&registry, &[1]), Ok(Free { entry: 3, evicted: Vec::new() }));
         add(&mut registry, 3, &[1], Owner::Handle);
-        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));
+        assert_eq!(free_entry(&registry, &[1]), Ok(Free { entry: 1, evicted: vec![first] }));
         for (members, key) in [([1, 2], second), ([0, 1], first)] {
             assert_eq!(registry.shared(&members, &[]).unwrap().key, key);
         }
-        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 2, evicted: vec![second] }));
+        assert_eq!(free_entry(&registry, &[1]), Ok(Free { entry: 2, evicted: vec![second] }));
         let pin = Arc::clone(&registry.find(second).unwrap().pin);
-        assert_eq!(free_entry(&registry, &[1]), Ok(FreeEntry { entry: 1, evicted: vec![first] }));
+        assert_eq!(free_entry(&registry, &[1]), Ok(Free { entry: 1, evicted: vec![first] }));
         drop(pin);
         assert_eq!(free_entry(&registry, &[1]).unwrap().entry, 2);
     }
@@ -242,7 +244,7 @@ mod tests {
         let mut registry = registry();
         let mut spent = Spent::default();
         let mut seen = Vec::new();
-        while let Ok(FreeEntry { entry, evicted }) = free_entry_of(&registry, &[0, 1], &spent) {
+        while let Ok(Free { entry, evicted }) = free_entry_of(&registry, &[0, 1], &spent) {
             assert!(evicted.is_empty());
             let id = spent.first_left(entry, 256).unwrap();
             spent.add(id);
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(free_entry_of(&registry, &[0, 1], &spent), Err(NoEntry::Spent));
         // What only plans were told comes back with its entry.
         let left = add(&mut registry, 2, &[0, 1], Owner::Plan);
-        assert_eq!(free_entry_of(&registry, &[0, 1], &spent), Ok(FreeEntry { entry: 2, evicted: vec![left] }));
+        assert_eq!(free_entry_of(&registry, &[0, 1], &spent), Ok(Free { entry: 2, evicted: vec![left] }));
         let id = ContextId::new(2, 0).unwrap();
         spent.remove(id);
         assert_eq!(spent.first_left(2, 256), Some(id));

@@ -127,6 +127,17 @@ impl Exerciser {
         self.source.write(0, &data).map_err(|error| self.bus(error))?;
         self.destination.fill(0, BYTES_MAX, untouched).map_err(|error| self.bus(error))?;
         self.status.fill(0, registers::STATUS_BYTES, 0).map_err(|error| self.bus(error))?;
+        let started = self.start(exercise, lines, request_lines);
+        let exercised = started.and_then(|()| self.await_status()).inspect_err(|_| self.stop())?;
+        if exercise == Exercise::Loopback {
+            let mut expected = vec![untouched; BYTES_MAX];
+            expected[..bytes].copy_from_slice(&data);
+            self.compare(&expected)?;
+        }
+        Ok(exercised)
+    }
+
+    fn start(&self, exercise: Exercise, lines: u32, request_lines: u32) -> Result<()> {
         let line = |buffer: &DmaBuffer| buffer.iova().0 / registers::LINE_BYTES;
         for (register, value) in [
             (registers::CONTROL, 0),
@@ -140,13 +151,7 @@ impl Exerciser {
         ] {
             self.registers.write(register, value)?;
         }
-        let exercised = self.await_status().inspect_err(|_| self.stop())?;
-        if exercise == Exercise::Loopback {
-            let mut expected = vec![untouched; BYTES_MAX];
-            expected[..bytes].copy_from_slice(&data);
-            self.compare(&expected)?;
-        }
-        Ok(exercised)
+        Ok(())
     }
 
     fn compare(&self, expected: &[u8]) -> Result<()> {
@@ -167,7 +172,7 @@ impl Exerciser {
         let started = registers::OUT_OF_RESET | registers::START;
         loop {
             let is_last = deadline.left().is_zero();
-            let ended = self.status_word(registers::STATUS_ENDED)?;
+            let ended = self.status.load_acquire(registers::STATUS_ENDED).map_err(|error| self.bus(error))?;
             if ended & 1 == 1 {
                 return self.exercised(ended >> 32);
             }
@@ -281,7 +286,51 @@ fn data(seed: u64, bytes: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use fpga_fake::Fake;
+    use fpga_hal::endpoint::Interposer;
+    use fpga_hal::{BarIndex, Domain, Endpoint, in_process};
+
+    use crate::feature_list::{Feature, Unit};
+
     use super::*;
+
+    /// A card with registers of 64 bits, which do nothing.
+    struct Kept {
+        card: Arc<Fake>,
+        words: Mutex<BTreeMap<u64, u64>>,
+    }
+
+    impl Interposer for Kept {
+        fn behind(&self) -> &dyn Endpoint {
+            &*self.card
+        }
+
+        fn bar_write(&self, _: BarIndex, offset: u64, data: &[u8]) {
+            self.words.lock().unwrap().insert(offset, u64::from_le_bytes(data.try_into().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_not_started_whole_is_stopped() {
+        let card = Arc::new(Kept { card: Fake::new(4), words: Mutex::default() });
+        let function =
+            in_process::attach(Arc::clone(&card) as Arc<dyn Endpoint>, &Domain::in_process(), "fake").unwrap();
+        let (offset, kind, id, revision, version, unit, guid) = (0, 3, 0, 0, 0, Unit::Accelerator, None);
+        // The bus refuses CONFIG and what is behind it.
+        let registers = Some(0..registers::CONFIG.into());
+        let feature = Feature { offset, kind, id, revision, version, unit, guid, registers };
+        let block = Block::new(&function.window(BarIndex::new(0).unwrap()).unwrap(), &function, &feature, 0).unwrap();
+        let [source, destination, status] =
+            [BYTES_MAX, BYTES_MAX, PAGE].map(|bytes| function.domain().allocate(bytes, PAGE).unwrap());
+        let _claim = function.claim().unwrap();
+        let mut exerciser = Exerciser { registers: block, source, destination, status, timeout: TIMEOUT, _claim };
+        let error = exerciser.run(Exercise::Read, 1, 1, 0).unwrap_err();
+        assert!(matches!(error, Error::Card(crate::Error::Bus(fpga_hal::Error::OutOfBounds { .. }))), "{error:?}");
+        assert_eq!(card.words.lock().unwrap()[&registers::CONTROL.into()], 0);
+    }
 
     /// Bits of HE_CFG in OFS: the mode in 4:2, the length of a request in 6:5 and 31:30.
     #[test]

@@ -76,6 +76,8 @@ pub(crate) struct Ledger {
     tables: Tables,
     /// Host memory that resident programs name, by slot: kept as long as the program may be on the card.
     residents: BTreeMap<u32, Vec<Arc<DmaBuffer>>>,
+    /// The known program of each slot, up to the last slot that had one.
+    stored: Vec<Option<Arc<()>>>,
     /// Who is told of all this.
     observers: Option<Box<Observers>>,
     /// Whether a stored instruction may change `tables`, or is recorded.
@@ -103,6 +105,7 @@ impl Ledger {
             poison: None,
             tables: Tables::new(),
             residents: BTreeMap::new(),
+            stored: Vec::new(),
             observers: None,
             is_noticed: false,
         }
@@ -407,13 +410,36 @@ impl Ledger {
         }
     }
 
-    /// Notes that the program in `slot` is the one that names `buffers`, and none before it runs any more.
-    pub(crate) fn set_resident(&mut self, slot: u32, buffers: Vec<Arc<DmaBuffer>>) {
+    /// Notes that the program in `slot` is the one that names `buffers`, and none before it runs any more. Returns what
+    /// [`stored`](Ledger::stored) returns for it from now on.
+    pub(crate) fn set_resident(&mut self, slot: u32, buffers: Vec<Arc<DmaBuffer>>) -> Arc<()> {
         if buffers.is_empty() {
             self.residents.remove(&slot);
         } else {
             self.residents.insert(slot, buffers);
         }
+        let slot = slot as usize;
+        self.stored.resize(self.stored.len().max(slot + 1), None);
+        Arc::clone(self.stored[slot].insert(Arc::default()))
+    }
+
+    /// The program in `slot`, if it is known.
+    pub(crate) fn stored(&self, slot: u32) -> Option<&Arc<()>> {
+        self.stored.get(slot as usize)?.as_ref()
+    }
+
+    /// Notes that `instruction`, which was pushed, may have replaced the program of a slot.
+    pub(crate) fn note_store(&mut self, instruction: &Instruction) {
+        if instruction.operation == Operation::Store
+            && let Some(stored) = usize::try_from(instruction.extent).ok().and_then(|slot| self.stored.get_mut(slot))
+        {
+            *stored = None;
+        }
+    }
+
+    /// Notes that the programs of all slots are unknown.
+    pub(crate) fn forget_stored(&mut self) {
+        self.stored.clear();
     }
 
     /// Takes `completion`, the next that the card has written.

@@ -89,8 +89,9 @@ impl Dispatcher {
     fn quiet(&self) -> Result<Status> {
         let deadline = Deadline::after(QUIET);
         loop {
+            let is_last = deadline.left().is_zero();
             let status = self.registers.status()?;
-            if is_quiet(status) || deadline.left().is_zero() {
+            if is_quiet(status) || is_last {
                 return Ok(status);
             }
             std::thread::yield_now();

@@ -16,7 +16,7 @@ use crate::msgdma::list::{self, Move};
 use crate::msgdma::registers::Registers;
 use crate::msgdma::span;
 use crate::sequencer::block::bus_error;
-use crate::sequencer::health::master_bus;
+use crate::sequencer::health::{master_bus, stop_mastering_and_reset};
 
 /// Default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -274,7 +274,7 @@ impl Engine {
     /// # Errors
     /// The bus's; [`Error::Stuck`] if the engine is busy even after the reset.
     pub fn reset(&mut self) -> Result<()> {
-        self.quiesce()?;
+        stop_mastering_and_reset(&self.function).map_err(|error| self.registers.bus(error))?;
         self.after_reset()
     }
 
@@ -284,14 +284,6 @@ impl Engine {
         self.interrupt = None;
         self.set_up()
     }
-
-    /// Ends DMA, whatever the engine does.
-    fn quiesce(&self) -> Result<()> {
-        let bus = |error| self.registers.bus(error);
-        self.function.set_bus_master(false).map_err(bus)?;
-        self.function.reset().map_err(bus)?;
-        Ok(())
-    }
 }
 
 impl Drop for Engine {
@@ -300,7 +292,10 @@ impl Drop for Engine {
             return;
         }
         // What the engine may still use must not be given to others.
-        let closed = if self.dispatcher.is_stuck() { self.quiesce() } else { self.dispatcher.close() };
+        let closed = match self.dispatcher.is_stuck() {
+            true => stop_mastering_and_reset(&self.function).map_err(|error| self.registers.bus(error).into()),
+            false => self.dispatcher.close(),
+        };
         let Err(error) = closed else { return };
         log::warn!("{}: at close: {error}", self.registers.name());
         if self.dispatcher.is_stuck() {

@@ -36,6 +36,8 @@ pub(super) const SIGNAL: u16 = 0;
 pub(super) const GREETING: u16 = 1;
 /// Instructions of a message at either end.
 pub(super) const STEPS: usize = 3;
+/// How long a reader waits for a writer before it asks again whether it is stopped.
+const ASK: Duration = Duration::from_millis(100);
 /// How long an end waits before it tries again to reach the other, which is not there yet, or whose link is down.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 /// How long an end that closes tries to tell the other while the link is down.
@@ -213,10 +215,22 @@ impl End {
         }
     }
 
-    /// Waits until the signal [`GREETING`] of the other end has come, and returns whether it has. One that comes later is kept.
-    pub(super) fn await_greeting(&mut self, deadline: Deadline) -> Result<bool, Error> {
-        let token = self.card.queue_mut().submit(Instruction::wait_signal(GREETING, 1))?;
-        let mut ended = self.card.queue_mut().wait_until(&token, deadline)?;
+    /// Waits for the signal [`GREETING`] of the other end until `deadline` or until the end `is_stopped`. Returns whether it has come.
+    /// One that comes later is kept.
+    pub(super) fn await_greeting(
+        &mut self,
+        deadline: Deadline,
+        is_stopped: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let queue = self.card.queue_mut();
+        let token = queue.submit(Instruction::wait_signal(GREETING, 1))?;
+        let mut ended = None;
+        let mut is_over = false;
+        while ended.is_none() && !is_over {
+            let left = if is_stopped() { Duration::ZERO } else { deadline.left() };
+            is_over = left.is_zero();
+            ended = queue.wait_until(&token, Deadline::after(ASK.min(left)))?;
+        }
         if ended.is_none() {
             self.card.abort()?;
             ended = self.card.queue_mut().test(&token)?;

@@ -9,8 +9,8 @@
 //! may be opened first, or anew by another program, and their link may go down meanwhile.
 //!
 //! ```text
-//!   host ─ copy ─▶ writer's card ─ put_signal: slot, DATA ───▶ reader's card ─ copy ─▶ host
-//!                                ◀─ put_signal: CREDIT, 1 ────
+//!   host ─ copy ─▶ writer's card ─ put_signal: slot, SIGNAL ─────────▶ reader's card ─ copy ─▶ host
+//!                                ◀─ put_signal: SIGNAL, 1 (slot free) ─
 //! ```
 
 pub(crate) mod end;

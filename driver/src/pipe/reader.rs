@@ -44,6 +44,19 @@ impl PipeReader {
     /// [`Error::BadArgument`] if `card` is not the reader's or the pipe does not fit; [`PipeError::NoPeer`]; [`PipeError::Greeting`] of a
     /// writer of another version; the card's.
     pub fn open(card: Card, pipe: Pipe, timeout: Duration) -> Result<Self, PipeError> {
+        PipeReader::open_until(card, pipe, timeout, &mut || false)
+    }
+
+    /// As [`open`](PipeReader::open). The wait for a writer ends too once `is_stopped`, which is asked about every 100 ms.
+    ///
+    /// # Errors
+    /// As [`open`](PipeReader::open): [`PipeError::NoPeer`] for a reader that was stopped.
+    pub fn open_until(
+        card: Card,
+        pipe: Pipe,
+        timeout: Duration,
+        is_stopped: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, PipeError> {
         if card.node() != pipe.reader {
             return Err(Error::argument("card of the reader", card.node(), format!("node {}", pipe.reader)).into());
         }
@@ -52,7 +65,7 @@ impl PipeReader {
         let mut end = End::open(card, pipe, rights, pipe.key)?;
         loop {
             let no_peer = |gone| PipeError::NoPeer { node: pipe.writer, waited: deadline.waited(), gone };
-            if !end.await_greeting(deadline)? {
+            if !end.await_greeting(deadline, is_stopped)? {
                 return Err(no_peer(None));
             }
             end.close_window()?;

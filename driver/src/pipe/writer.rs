@@ -249,7 +249,7 @@ impl PipeWriter {
                 if waited < most && deadline.left().is_zero() {
                     return Ok(false);
                 }
-                let late = self.end.card.queue().timeout("the reader's card to take a message".into(), most);
+                let late = self.end.card.queue_mut().timeout("the reader's card to take a message".into(), most);
                 let _ = self.stop();
                 return Err(late.into());
             };
@@ -285,7 +285,7 @@ fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool)
         is_told |= reached != Reached::NoWindow;
         let left = if is_stopped() { Duration::ZERO } else { deadline.left() };
         let is_answered = match (is_told, left.is_zero()) {
-            (true, false) => end.await_greeting(Deadline::after(ANSWER.min(left)))?,
+            (true, false) => end.await_greeting(Deadline::after(ANSWER.min(left)), &mut || false)?,
             (true, true) => was_answered(end)?,
             (false, _) => false,
         };
@@ -302,7 +302,7 @@ fn meet(end: &mut End, deadline: Deadline, is_stopped: &mut dyn FnMut() -> bool)
 /// Looks for an answer for the last time: one that comes later finds no window, so that its reader does not take the pipe for open.
 fn was_answered(end: &mut End) -> Result<bool, Error> {
     end.close_window()?;
-    let is_answered = end.await_greeting(Deadline::after(ANSWER))?;
+    let is_answered = end.await_greeting(Deadline::after(ANSWER), &mut || false)?;
     if is_answered {
         end.open_window(Rights::SIGNAL, end.key)?;
     }

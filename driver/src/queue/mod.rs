@@ -6,7 +6,7 @@ pub(crate) mod waiting;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cmdseq::{Completion, Encoded, Operation, Status, Table, Tables, completion};
+use cmdseq::{Completion, Encoded, Operation, Status, completion};
 use fpga_hal::{Function, Interrupt};
 
 use crate::error::{Error, Result};
@@ -60,10 +60,6 @@ impl QueuePair {
         Ok(queue)
     }
 
-    pub(crate) fn block(&self) -> &Block {
-        &self.block
-    }
-
     /// Entries of each ring.
     pub fn depth(&self) -> u32 {
         self.ledger.depth()
@@ -88,10 +84,10 @@ impl QueuePair {
     /// Why the queue takes no instructions.
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
-        let name = || self.block().name().to_owned();
+        let name = || self.block.name().to_owned();
         let state = self.state();
         match (state, self.ledger.poison()) {
-            (State::Gone, _) => self.block().removed(),
+            (State::Gone, _) => self.block.removed(),
             (_, Some(Poison::Completion(Broken { what, expected, found }))) => {
                 Error::BadCompletion { name: name(), what, expected: *expected, found: *found }
             }
@@ -142,7 +138,7 @@ impl QueuePair {
     fn store_bound(&mut self, bound: Bound) -> Result<Entry> {
         self.check()?;
         if !self.reaches_host && !bound.is_on_card() && bound.instruction.names_host() {
-            let (name, operation) = (self.block().name().to_owned(), bound.instruction.operation);
+            let (name, operation) = (self.block.name().to_owned(), bound.instruction.operation);
             return Err(Error::NoHostMemory { name, operation });
         }
         bound.check(&self.function)?;
@@ -150,6 +146,7 @@ impl QueuePair {
             return Err(self.full(bound));
         }
         let entry = self.put(&bound)?;
+        self.ledger.note_store(&bound.instruction);
         self.ledger.hold(bound.held);
         Ok(entry)
     }
@@ -205,16 +202,6 @@ impl QueuePair {
     /// Whether the sequencer reaches host memory.
     pub(crate) fn reaches_host(&self) -> bool {
         self.reaches_host
-    }
-
-    /// Returns what the card's tables are known to hold, by slot.
-    pub(crate) fn tables(&self) -> &Tables {
-        self.ledger.tables()
-    }
-
-    /// Notes that the card has `table` in `slot`.
-    pub(crate) fn has_table(&mut self, slot: u16, table: Table) {
-        self.ledger.has_table(slot, table);
     }
 
     /// Tells the card of everything stored: one MMIO write. There is a second, before it, if more than half of the ring
@@ -301,7 +288,7 @@ impl QueuePair {
     /// Tells the card which completions were taken, so that it may write over them.
     pub(crate) fn announce(&mut self) -> Result<()> {
         if self.ledger.unannounced() != 0 {
-            self.transport.announce(self.ledger.taken()).map_err(|error| self.note(error))?;
+            self.transport.registers().announce(self.ledger.taken()).map_err(|error| self.note(error))?;
             self.ledger.set_announced();
         }
         Ok(())
@@ -319,7 +306,7 @@ impl QueuePair {
 impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
-            .field("card", &self.block().name())
+            .field("card", &self.block.name())
             .field("ledger", &self.ledger)
             .finish_non_exhaustive()
     }
@@ -363,7 +350,7 @@ fn collect(transport: &(impl Transport + ?Sized), ledger: &mut Ledger) -> std::r
         ledger.complete(Completion::decode(&word)).map_err(Stopped::Broken)?;
     }
     let count = ledger.taken();
-    // A look at the bus for what nobody waits for would cost more than it is worth.
+    // Looks at host memory if completions arrive there, else reads the BAR once.
     if transport.peek(count, &mut word)? {
         let found = Completion::decode(&word).tag;
         return Err(Stopped::Broken(ledger.broken("nothing was submitted for it", found)));
@@ -396,17 +383,30 @@ mod tests {
     use super::*;
     use fpga_fake::{BLOCK, Fake};
 
-    /// The queue of a card whose bus refuses the doorbell, and all registers behind it, once it is enabled.
-    fn without_doorbell(fake: &Arc<Fake>) -> QueuePair {
-        let function = fake.function();
+    /// The block of a card, as far as its bus shows it.
+    fn block(function: &Function, bytes: u64) -> Block {
         let window = function.window(BarIndex::new(0).unwrap()).unwrap();
-        let block = |bytes| Block::new(window.slice(BLOCK.into(), bytes).unwrap(), "fake".into(), &function);
+        Block::new(window.slice(BLOCK.into(), bytes).unwrap(), "fake".into(), function)
+    }
+
+    /// Rings in host memory.
+    fn rings(function: &Function, block: &Block) -> AnyTransport {
+        AnyTransport::HostRing(HostRing::allocate(block, function.domain(), 4).unwrap())
+    }
+
+    /// The queue of a card, which is enabled.
+    pub(super) fn queue(fake: &Arc<Fake>) -> QueuePair {
+        let function = fake.function();
+        let block = block(&function, 0x800);
         function.set_bus_master(true).unwrap();
         let interrupt = function.enable_interrupts(1).unwrap().remove(0);
-        let rings = |bytes| HostRing::allocate(&block(bytes), function.domain(), 4).unwrap();
-        let transport = AnyTransport::HostRing(rings(0x800));
-        let mut queue = QueuePair::create(&function, &block(0x800), 0, transport, 4, interrupt).unwrap();
-        queue.transport = AnyTransport::HostRing(rings(0x418));
+        QueuePair::create(&function, &block, 0, rings(&function, &block), 4, interrupt).unwrap()
+    }
+
+    /// The queue of a card whose bus refuses the doorbell, and all registers behind it, once it is enabled.
+    fn without_doorbell(fake: &Arc<Fake>) -> QueuePair {
+        let mut queue = queue(fake);
+        queue.transport = rings(&queue.function, &block(&queue.function, 0x418));
         queue
     }
 

@@ -29,8 +29,8 @@ impl QueuePair {
     /// Tells the sequencer to end what it runs and to fetch no more. [`await_stop`](QueuePair::await_stop) returns
     /// the outcome.
     pub(crate) fn request_stop(&self) -> Result<()> {
-        self.block().write(sequencer::CONTROL, 0)?;
-        self.block().write(sequencer::ABORT, sequencer::ABORT_VALUE)
+        self.block.write(sequencer::CONTROL, 0)?;
+        self.block.write(sequencer::ABORT, sequencer::ABORT_VALUE)
     }
 
     /// Waits for a sequencer that was `told` to stop. Returns [`Stopped`](State::Stopped) if it has certainly stopped,
@@ -39,13 +39,13 @@ impl QueuePair {
         match told.and_then(|()| self.wait_idle(deadline)) {
             // What the card wrote before it answered is in host memory: on PCIe a read's completion passes no write.
             Ok(true) => self.ledger.set_state(State::Stopped),
-            Ok(false) => {
-                let last_seen = self.timeout(String::new(), deadline.waited());
-                self.ledger.set_poison(Poison::Failed(match last_seen {
-                    Error::Timeout { last_seen, .. } => format!("its sequencer did not stop; last seen: {last_seen}"),
-                    other => format!("its sequencer did not stop: {other}"),
-                }));
-            }
+            Ok(false) => match self.timeout(String::new(), deadline.waited()) {
+                Error::Timeout { last_seen, .. } => {
+                    let why = format!("its sequencer did not stop; last seen: {last_seen}");
+                    self.ledger.set_poison(Poison::Failed(why));
+                }
+                other => self.stop_failed(&other),
+            },
             Err(error) => self.stop_failed(&error),
         }
         self.state()
@@ -62,14 +62,14 @@ impl QueuePair {
     fn wait_idle(&self, deadline: Deadline) -> Result<bool> {
         let mut pause = Duration::from_micros(10);
         loop {
+            let left = deadline.left();
             if !self.is_busy()? {
-                self.transport.stop()?;
+                self.transport.registers().stop()?;
                 // The read follows the write on the bus: the card answers it with the queue disabled.
                 if !self.is_busy()? {
                     return Ok(true);
                 }
             }
-            let left = deadline.left();
             if left.is_zero() {
                 return Ok(false);
             }
@@ -79,7 +79,7 @@ impl QueuePair {
     }
 
     fn is_busy(&self) -> Result<bool> {
-        let status = self.block().read_present(sequencer::STATUS)?;
+        let status = self.block.read_present(sequencer::STATUS)?;
         Ok(Status::from_bits_retain(status).contains(Status::BUSY))
     }
 
@@ -127,7 +127,7 @@ impl QueuePair {
         if self.ledger.poison().is_none()
             && let Err(error) = self.collect()
         {
-            log::warn!("{}: {error}", self.block().name());
+            log::warn!("{}: {error}", self.block.name());
         }
         self.ledger.set_state(state);
         self.ledger.abort_all();
@@ -135,13 +135,13 @@ impl QueuePair {
 
     /// Logs the errors that the card reports: its next user clears them.
     fn log_health(&self) {
-        match self.block().health() {
-            Ok(health) if !health.is_good() => log::warn!("{}: at close: {health}", self.block().name()),
+        match self.block.health() {
+            Ok(health) if !health.is_good() => log::warn!("{}: at close: {health}", self.block.name()),
             Ok(Health { pcie: Some(pcie), .. }) if !pcie.is_empty() => {
-                log::info!("{}: at close: {pcie}", self.block().name());
+                log::info!("{}: at close: {pcie}", self.block.name());
             }
             Ok(_) => {}
-            Err(error) => log::debug!("{}: at close: {error}", self.block().name()),
+            Err(error) => log::debug!("{}: at close: {error}", self.block.name()),
         }
     }
 
@@ -151,7 +151,7 @@ impl QueuePair {
             let _ = self.collect();
         }
         if self.state() == State::Stopped || (self.state() == State::Running && self.ledger.is_idle()) {
-            let _ = self.transport.stop();
+            let _ = self.transport.registers().stop();
             return true;
         }
         self.stop() == State::Stopped || matches!(self.function.reset(), Ok(_) | Err(fpga_hal::Error::Removed { .. }))
@@ -162,9 +162,27 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         self.log_health();
         if !self.close() {
-            log::error!("{} could not be stopped: the memory it may still use is kept for good", self.block().name());
+            log::error!("{} could not be stopped: the memory it may still use is kept for good", self.block.name());
             self.transport.leak();
             self.ledger.leak();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpga_fake::{Fake, Reply};
+
+    use super::*;
+    use crate::queue::tests::queue;
+
+    #[test]
+    fn a_card_that_vanishes_while_it_does_not_stop_is_gone() {
+        let fake = Fake::new(4);
+        let mut queue = queue(&fake);
+        fake.run_what_was_left(Reply::Deaf);
+        // Busy at the first look, and gone at the second, for the error.
+        fake.vanish_after(1);
+        assert_eq!(queue.await_stop(Ok(()), Deadline::after(Duration::ZERO)), State::Gone);
     }
 }

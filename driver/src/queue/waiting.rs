@@ -114,7 +114,7 @@ impl QueuePair {
             if count != 0 {
                 return Ok(count);
             }
-            self.block().check_health()?;
+            self.block.check_health()?;
             self.check_enabled()?;
             self.transport.check()?;
             if deadline.left().is_zero() {
@@ -137,11 +137,11 @@ impl QueuePair {
 
     /// Waits until the interrupt is raised, for at most `time`. Returns whether it was, and makes it ready for the next time.
     fn await_interrupt(&self, time: Duration) -> Result<bool> {
-        let is_raised = self.interrupt.wait(time).map_err(|error| self.block().bus(error))?;
+        let is_raised = self.interrupt.wait(time).map_err(|error| self.block.bus(error))?;
         if is_raised && self.interrupt.kind() == InterruptKind::Intx {
             // A level stays until the card is told.
-            self.transport.acknowledge()?;
-            self.function.unmask_intx().map_err(|error| self.block().bus(error))?;
+            self.transport.registers().acknowledge()?;
+            self.function.unmask_intx().map_err(|error| self.block.bus(error))?;
         }
         Ok(is_raised)
     }
@@ -160,14 +160,14 @@ impl QueuePair {
     /// # Errors
     /// The bus's.
     pub fn arm(&mut self) -> Result<()> {
-        self.transport.arm(self.ledger.taken())
+        self.transport.arm(self.ledger.taken()).map_err(|error| self.note(error))
     }
 
     /// Returns the error of a wait that timed out, with the state of the sequencer.
-    pub(crate) fn timeout(&self, what: String, waited: Duration) -> Error {
-        let last_seen = match SequencerState::read(self.block()) {
+    pub(crate) fn timeout(&mut self, what: String, waited: Duration) -> Error {
+        let last_seen = match SequencerState::read(&self.block) {
             Ok(state) => self.last_seen(&state),
-            Err(error) => return error,
+            Err(error) => return self.note(error),
         };
         Error::Timeout { what, node: Some(self.node), rank: None, instruction: None, waited, last_seen }
     }

@@ -131,11 +131,8 @@ impl Network {
         units[0].start(run)?;
         let deadline = Deadline::after(left);
         for unit in &units {
-            while !unit.is_done()? {
-                if deadline.left().is_zero() {
-                    return Err(Error::Stalled(Box::new(self.stall(mapping, &units, &turns)?)));
-                }
-                std::thread::sleep(POLL.min(deadline.left()));
+            if deadline.poll(Some(POLL), || unit.is_done().map(|is_done| is_done.then_some(())))?.is_none() {
+                return Err(Error::Stalled(Box::new(self.stall(mapping, &units, &turns)?)));
             }
         }
         let mut output = vec![0; input.len()];

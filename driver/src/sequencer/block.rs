@@ -45,6 +45,11 @@ impl Block {
         bus_error(&self.name, error)
     }
 
+    /// Returns the refusal of what a register says.
+    pub(crate) fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
+        Error::BadCapability { name: self.name.to_string(), register, value, expected }
+    }
+
     pub(crate) fn removed(&self) -> Error {
         Error::removed(&self.function)
     }
@@ -114,19 +119,16 @@ impl Block {
     /// Polls STATUS, once a millisecond, until it is as the sequencer is to be.
     fn await_status(&self, to: &str, limit: Duration, is_so: impl Fn(Status) -> bool) -> Result<Status> {
         let deadline = Deadline::after(limit);
-        loop {
-            let last_seen = self.read_present(sequencer::STATUS)?;
-            let status = Status::from_bits_retain(last_seen);
-            if is_so(status) {
-                return Ok(status);
-            }
-            if deadline.left().is_zero() {
-                let what = format!("the sequencer of {} to {to}", self.name);
-                let (waited, last_seen) = (deadline.waited(), format!("STATUS {last_seen:#x}"));
-                return Err(Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen });
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let mut last_seen = 0;
+        let found = deadline.poll(Some(Duration::from_millis(1)), || {
+            last_seen = self.read_present(sequencer::STATUS)?;
+            Ok::<_, Error>(Some(Status::from_bits_retain(last_seen)).filter(|status| is_so(*status)))
+        })?;
+        found.ok_or_else(|| {
+            let what = format!("the sequencer of {} to {to}", self.name);
+            let (waited, last_seen) = (deadline.waited(), format!("STATUS {last_seen:#x}"));
+            Error::Timeout { what, node: None, rank: None, instruction: None, waited, last_seen }
+        })
     }
 
     /// Makes sure that the card answers, its sequencer has not stopped by itself, and its function has not reported an

@@ -287,7 +287,7 @@ fn topology(check: &Checked<'_>, nodes: u32) -> Result<Topology> {
         4 => (Topology::Switched(Shape::Torus { sides: [8, 16, 24].map(|first| value >> first & 0xff) }), switched),
         _ => (Topology::Switched(Shape::Fat { processors: nodes, radix: rows }), switched),
     };
-    topology.check(nodes).map(|()| topology).map_err(|_| check.bad("TOPOLOGY", value, expected))
+    topology.check(nodes).map(|()| topology).map_err(|_| check.block.bad("TOPOLOGY", value, expected))
 }
 
 fn mebibytes(value: u32) -> u64 {
@@ -300,10 +300,6 @@ struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    fn bad(&self, register: &'static str, value: u32, expected: &'static str) -> Error {
-        Error::BadCapability { name: self.block.name().to_owned(), register, value, expected }
-    }
-
     fn value(
         &self,
         register: &'static str,
@@ -312,7 +308,7 @@ impl Checked<'_> {
         is_valid: impl FnOnce(u32) -> bool,
     ) -> Result<u32> {
         let value = self.block.read(offset)?;
-        if value != ALL_ONES && is_valid(value) { Ok(value) } else { Err(self.bad(register, value, expected)) }
+        if value != ALL_ONES && is_valid(value) { Ok(value) } else { Err(self.block.bad(register, value, expected)) }
     }
 
     /// A register that is neither 0 nor more than `most`.

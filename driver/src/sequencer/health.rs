@@ -60,6 +60,12 @@ pub(crate) fn master_bus(function: &Function) -> fpga_hal::Result<()> {
     function.set_bus_master(true)
 }
 
+/// Ends DMA of a function, whatever its engine does.
+pub(crate) fn stop_mastering_and_reset(function: &Function) -> fpga_hal::Result<()> {
+    function.set_bus_master(false)?;
+    function.reset().map(drop)
+}
+
 impl fmt::Display for PcieErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PcieErrors { uncorrectable, correctable } = self;

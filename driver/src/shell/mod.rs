@@ -43,14 +43,7 @@ const CARD_DEPTH_MAX: u32 = 128;
 
 /// The shell of one card.
 #[derive(Debug)]
-pub(crate) struct Shell {
-    kind: Kind,
-    /// Which of the sequencer's ways to be fed is used.
-    ring_feature: Features,
-}
-
-#[derive(Debug)]
-enum Kind {
+pub(crate) enum Shell {
     /// The sequencer masters the bus, and an engine beside it if the feature list leads to one.
     Master { engine: Option<Box<msgdma::Engine>> },
     /// The sequencer masters the bus through channels of a DMA engine. `bypass`: these channels, until the rings have them.
@@ -58,7 +51,7 @@ enum Kind {
     /// A board description says where rings are.
     Described(RingWindow),
     /// The sequencer is behind a DMA engine.
-    Engine { engine: Box<Engine>, rings: RingMemory, registers: BarIndex, reads_bar: bool },
+    Engine { engine: Box<Engine>, rings: RingMemory, registers: BarIndex, polls_bar: bool },
 }
 
 impl Shell {
@@ -70,12 +63,7 @@ impl Shell {
         block: &Block,
         features: Features,
     ) -> Result<Self> {
-        let bad = |expected| Error::BadCapability {
-            name: block.name().to_owned(),
-            register: "FEATURES",
-            value: features.bits(),
-            expected,
-        };
+        let bad = |expected| block.bad("FEATURES", features.bits(), expected);
         let features = match board.feed {
             None => features,
             Some(Feed::HostRing) => features - Features::CARD_RING,
@@ -91,25 +79,20 @@ impl Shell {
                 return Err(bad("a sequencer with rings in card memory"));
             }
             masters()?;
-            return Ok(Shell { kind: Kind::Described(window), ring_feature: Features::CARD_RING });
+            return Ok(Shell::Described(window));
         }
         // A sequencer that a board file places is in no list, and so is what describes how it reaches memory.
         let is_listed = board.block(BlockKind::Sequencer).is_none();
         if features.contains(Features::HOST_RING) {
             let channels = if is_listed { BypassChannels::find(list, function)? } else { None };
-            let kind = match channels {
-                Some(channels) => {
-                    let mut engine = Box::new(Engine::of_card(function.clone())?);
-                    let bypass = Some(Box::new(engine.take_bypass(channels.h2c, channels.c2h)?));
-                    Kind::Bypass { engine, bypass, channels }
-                }
-                None => {
-                    let engine = if is_listed { msgdma::Engine::of_card(function, list)? } else { None };
-                    masters()?;
-                    Kind::Master { engine: engine.map(Box::new) }
-                }
-            };
-            return Ok(Shell { kind, ring_feature: Features::HOST_RING });
+            if let Some(channels) = channels {
+                let mut engine = Box::new(Engine::of_card(function.clone())?);
+                let bypass = Some(Box::new(engine.take_bypass(channels.h2c, channels.c2h)?));
+                return Ok(Shell::Bypass { engine, bypass, channels });
+            }
+            let engine = if is_listed { msgdma::Engine::of_card(function, list)? } else { None };
+            masters()?;
+            return Ok(Shell::Master { engine: engine.map(Box::new) });
         }
         let rings = match (features.contains(Features::CARD_RING), placed) {
             (true, Some(placed)) => Some(placed),
@@ -120,13 +103,16 @@ impl Shell {
             return Err(bad("a sequencer with rings in host memory, or in memory that its feature list describes"));
         };
         let engine = Box::new(Engine::of_card(function.clone())?);
-        let reads_bar = board.feed == Some(Feed::Registers);
-        Ok(Shell { kind: Kind::Engine { engine, rings, registers: bar, reads_bar }, ring_feature: Features::CARD_RING })
+        let polls_bar = board.feed == Some(Feed::Registers);
+        Ok(Shell::Engine { engine, rings, registers: bar, polls_bar })
     }
 
     /// Returns what the sequencer must go on to announce.
     pub(crate) fn ring_feature(&self) -> Features {
-        self.ring_feature
+        match self {
+            Shell::Master { .. } | Shell::Bypass { .. } => Features::HOST_RING,
+            Shell::Described(_) | Shell::Engine { .. } => Features::CARD_RING,
+        }
     }
 
     /// Sets up rings of up to `depth_max` entries. Returns them, and their entries.
@@ -144,16 +130,16 @@ impl Shell {
             let depth = depth_max.min(DEPTH_MAX);
             Ok::<_, Error>((HostRing::allocate(block, &function.private_domain(), depth)?, depth))
         };
-        match &mut self.kind {
-            Kind::Master { .. } => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
-            Kind::Bypass { bypass, .. } => {
+        match self {
+            Shell::Master { .. } => host_ring().map(|(ring, depth)| (AnyTransport::HostRing(ring), depth)),
+            Shell::Bypass { bypass, .. } => {
                 let Some(bypass) = bypass.take() else { unreachable!("a card sets its rings up once") };
                 host_ring().map(|(ring, depth)| (AnyTransport::Shell(Box::new(BypassRing::new(ring, *bypass))), depth))
             }
-            Kind::Described(window) => {
+            Shell::Described(window) => {
                 Ok(card_ring(CardRing::map(block, function, *window, depth_max.min(DEPTH_MAX))?))
             }
-            Kind::Engine { engine, rings, registers, reads_bar } => {
+            Shell::Engine { engine, rings, registers, polls_bar } => {
                 // One BAR is one master of the shell's bus, which keeps the order of writes; another BAR is another.
                 let is_ordered = rings.window.bar == *registers;
                 let ring = CardRing::map(block, function, rings.window, depth_max.min(CARD_DEPTH_MAX))?;
@@ -166,7 +152,7 @@ impl Shell {
                 let window = function.window(rings.window.bar).map_err(|error| block.bus(error))?;
                 let window = window.slice(rings.window.offset + used, rest).map_err(|error| block.bus(error))?;
                 let mut ring = ring.beside(Scratchpad::new(block, window, rings.window.address + used));
-                let reader = if *reads_bar { None } else { engine.take_reader()? };
+                let reader = if *polls_bar { None } else { engine.take_reader()? };
                 if let Some((reader, base)) = reader.zip(rings.engine) {
                     let address = base + ring.completions();
                     let fetched = FetchedRing::new(block, &function.private_domain(), reader, address, ring.depth())?;
@@ -179,7 +165,7 @@ impl Shell {
 
     /// Cuts what the card can do to what can reach it.
     pub(crate) fn limit(&self, capabilities: &mut Capabilities, transport: &AnyTransport) {
-        capabilities.host_memory = !matches!(self.kind, Kind::Engine { .. });
+        capabilities.host_memory = !matches!(self, Shell::Engine { .. });
         if let Some(scratchpad) = transport.scratchpad() {
             let room = u32::try_from(scratchpad.bytes() / instruction::BYTES as u64).unwrap_or(u32::MAX);
             capabilities.resident_words = capabilities.resident_words.min(room);
@@ -189,10 +175,10 @@ impl Shell {
     /// Enables the interrupt of the queue.
     pub(crate) fn interrupt(&self, function: &Function, block: &Block) -> Result<Interrupt> {
         // The engine, and its interrupt of user logic.
-        let routed = match &self.kind {
-            Kind::Master { .. } | Kind::Described(_) => None,
-            Kind::Engine { engine, rings: RingMemory { interrupt, .. }, .. }
-            | Kind::Bypass { engine, channels: BypassChannels { interrupt, .. }, .. } => Some((engine, *interrupt)),
+        let routed = match self {
+            Shell::Master { .. } | Shell::Described(_) => None,
+            Shell::Engine { engine, rings: RingMemory { interrupt, .. }, .. }
+            | Shell::Bypass { engine, channels: BypassChannels { interrupt, .. }, .. } => Some((engine, *interrupt)),
         };
         let interrupts = match routed {
             None => function.enable_interrupts(1),
@@ -202,50 +188,46 @@ impl Shell {
         if let Some((engine, Some(line))) = routed {
             engine.route_user_interrupt(line)?;
         }
-        interrupts.into_iter().next().ok_or_else(|| Error::BadCapability {
-            name: block.name().to_owned(),
-            register: "MSI-X message control",
-            value: 0,
-            expected: "at least one vector",
-        })
+        let first = interrupts.into_iter().next();
+        first.ok_or_else(|| block.bad("MSI-X message control", 0, "at least one vector"))
     }
 
     /// Takes the shell into use again after the function was reset. The function masters the bus afterwards.
     pub(crate) fn after_reset(&mut self, function: &Function, block: &Block) -> Result<()> {
-        match &mut self.kind {
-            Kind::Master { engine: Some(engine) } => Ok(engine.after_reset()?),
-            Kind::Master { engine: None } | Kind::Described(_) => {
+        match self {
+            Shell::Master { engine: Some(engine) } => Ok(engine.after_reset()?),
+            Shell::Master { engine: None } | Shell::Described(_) => {
                 master_bus(function).map_err(|error| block.bus(error))
             }
-            Kind::Engine { engine, .. } | Kind::Bypass { engine, .. } => Ok(engine.after_reset()?),
+            Shell::Engine { engine, .. } | Shell::Bypass { engine, .. } => Ok(engine.after_reset()?),
         }
     }
 
     /// Returns the channels through which the sequencer masters the bus, from the host and to the host, if it does so through an engine.
     pub(crate) fn bypass_channels(&self) -> Option<(u32, u32)> {
-        match &self.kind {
-            Kind::Bypass { channels: BypassChannels { h2c, c2h, .. }, .. } => Some((*h2c, *c2h)),
-            Kind::Master { .. } | Kind::Described(_) | Kind::Engine { .. } => None,
+        match self {
+            Shell::Bypass { channels: BypassChannels { h2c, c2h, .. }, .. } => Some((*h2c, *c2h)),
+            Shell::Master { .. } | Shell::Described(_) | Shell::Engine { .. } => None,
         }
     }
 
     /// Returns the name of the engine that moves data; `None` if copy instructions do.
     pub(crate) fn engine_name(&self) -> Option<&'static str> {
-        match &self.kind {
-            Kind::Engine { .. } => Some("xdma"),
-            Kind::Bypass { engine, .. } => moves_data(engine).then_some("xdma"),
-            Kind::Master { engine: Some(_) } => Some("msgdma"),
-            Kind::Master { engine: None } | Kind::Described(_) => None,
+        match self {
+            Shell::Engine { .. } => Some("xdma"),
+            Shell::Bypass { engine, .. } => moves_data(engine).then_some("xdma"),
+            Shell::Master { engine: Some(_) } => Some("msgdma"),
+            Shell::Master { engine: None } | Shell::Described(_) => None,
         }
     }
 
     /// Returns the engine that moves data; `None` if copy instructions do.
     pub(crate) fn engine(&mut self) -> Option<DataEngine<'_>> {
-        match &mut self.kind {
-            Kind::Engine { engine, .. } => Some(DataEngine::Xdma(engine)),
-            Kind::Bypass { engine, .. } => moves_data(engine).then_some(DataEngine::Xdma(engine)),
-            Kind::Master { engine } => engine.as_deref_mut().map(DataEngine::Msgdma),
-            Kind::Described(_) => None,
+        match self {
+            Shell::Engine { engine, .. } => Some(DataEngine::Xdma(engine)),
+            Shell::Bypass { engine, .. } => moves_data(engine).then_some(DataEngine::Xdma(engine)),
+            Shell::Master { engine } => engine.as_deref_mut().map(DataEngine::Msgdma),
+            Shell::Described(_) => None,
         }
     }
 }

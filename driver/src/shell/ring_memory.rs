@@ -19,7 +19,7 @@ const KIND: Kind = Kind {
 
 /// Memory for rings on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RingMemory {
+pub(crate) struct RingMemory {
     /// Where the host sees it.
     pub(super) window: RingWindow,
     /// Its address on the engine's bus; `None` if no engine reaches it.

@@ -37,12 +37,8 @@ pub(crate) struct RingWindow {
 
 /// Returns the error of a place that is too small.
 pub(crate) fn no_room(block: &Block, place: RingWindow) -> Error {
-    Error::BadCapability {
-        name: block.name().to_owned(),
-        register: "BYTES of the ring memory",
-        value: place.bytes as u32,
-        expected: "room for rings, and for an instruction beside them",
-    }
+    let expected = "room for rings, and for an instruction beside them";
+    block.bad("BYTES of the ring memory", place.bytes as u32, expected)
 }
 
 /// A submission ring and, after it, a completion ring on the card.

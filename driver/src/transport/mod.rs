@@ -54,28 +54,13 @@ pub(crate) trait Transport {
         self.poll(count, word)
     }
 
-    /// Tells the card that `taken` completions are taken, so that it may write over them.
-    fn announce(&self, taken: u32) -> Result<()> {
-        self.registers().announce(taken)
-    }
-
     /// Has the card raise the queue's interrupt, once, when it has written more than `taken` completions.
     fn arm(&self, taken: u32) -> Result<()> {
         self.registers().arm(taken)
     }
 
-    /// Tells the card that the interrupt was seen. Only an interrupt that is a level needs it.
-    fn acknowledge(&self) -> Result<()> {
-        self.registers().acknowledge()
-    }
-
     /// Starts the sequencer on rings that are [empty](Transport::empty), with all counts at zero.
     fn start(&self) -> Result<()>;
-
-    /// Stops fetching and completing, once the sequencer runs nothing.
-    fn stop(&self) -> Result<()> {
-        self.registers().stop()
-    }
 
     /// Empties both rings after the card has stopped. If the card cannot be trusted to leave them alone, takes others where
     /// there are others.

@@ -4,7 +4,7 @@ use fpga_hal::memory::barrier;
 use fpga_regs::bits::Errors;
 use fpga_regs::sequencer::{self, queue as registers};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sequencer::block::Block;
 
 /// MSI-X vector of queue 0.
@@ -41,6 +41,7 @@ impl QueueRegisters {
         self.write(registers::SUBMISSION_TAIL, pushed)
     }
 
+    /// Tells the card that `taken` completions are taken, so that it may write over them.
     pub(crate) fn announce(&self, taken: u32) -> Result<()> {
         self.write(registers::COMPLETION_HEAD, taken)
     }
@@ -49,6 +50,7 @@ impl QueueRegisters {
         self.write(registers::INTERRUPT_ARM, taken)
     }
 
+    /// Tells the card that the interrupt was seen. Only an interrupt that is a level needs it.
     pub(crate) fn acknowledge(&self) -> Result<()> {
         self.block.write(sequencer::PENDING, VECTOR_BIT)
     }
@@ -67,12 +69,7 @@ impl QueueRegisters {
         self.write(registers::ENABLE, 1)?;
         let enabled = self.enabled()?;
         if enabled != 1 {
-            return Err(Error::BadCapability {
-                name: self.block.name().to_owned(),
-                register: "ENABLE",
-                value: enabled,
-                expected: "1 once base and depth are set",
-            });
+            return Err(self.block.bad("ENABLE", enabled, "1 once base and depth are set"));
         }
         // A halted sequencer runs again only after ERROR is cleared.
         let errors = Errors::from_bits_retain(self.block.read_present(sequencer::ERROR)?);
@@ -95,6 +92,7 @@ impl QueueRegisters {
         Ok(self.enabled()? & 1 == 1)
     }
 
+    /// Stops fetching and completing, once the sequencer runs nothing.
     pub(crate) fn stop(&self) -> Result<()> {
         self.write(registers::ENABLE, 0)
     }

@@ -62,8 +62,7 @@ impl Bypass {
         }
         let (direction, number) = (channel.direction(), channel.number());
         let completed = self.registers.read(direction.block(), number, channel::COMPLETED)?;
-        let name = channel.name(&self.registers);
-        Ok(Some(Error::Failed { channel: name, completed, descriptors: completed.wrapping_add(1), address: 0, status }))
+        Ok(Some(channel.failed(&self.registers, completed, status)))
     }
 
     /// Takes the channels into use again after the function was reset. They stand still.

@@ -196,19 +196,18 @@ impl Channel {
         let run = Control::RUN.bits();
         registers.write(block, self.number, channel::CONTROL_CLEAR, run).inspect_err(|_| self.is_stuck = true)?;
         let (status, is_quiet) = self.quiet(registers).inspect_err(|_| self.is_stuck = true)?;
+        self.is_stuck |= !is_quiet;
         let completed = registers.read(block, self.number, channel::COMPLETED)?;
         let channel = self.name(registers);
         if !is_quiet {
-            self.is_stuck = true;
             return Err(Error::Stuck { channel, completed, descriptors });
         }
         let flight = self.flight.take();
         let (has_ended, seen) = ended?;
-        let status = (status | seen) & (Status::FAILURES | Status::DESCRIPTOR_STOPPED);
-        if status.intersects(Status::FAILURES) || has_ended && completed != descriptors {
+        let status = (status | seen) & Status::FAILURES;
+        if !status.is_empty() || has_ended && completed != descriptors {
             let moves = flight.map_or(Vec::new(), |flight| flight.moves);
-            let address = moves.get(completed as usize).or(moves.last()).map_or(0, |one| one.card);
-            let status = status & Status::FAILURES;
+            let address = moves.get(completed as usize).or(moves.last()).map(|one| one.card);
             return Err(Error::Failed { channel, completed, descriptors, address, status });
         }
         match completed == descriptors {
@@ -258,15 +257,20 @@ impl Channel {
     pub(super) fn quiet(&self, registers: &Registers) -> Result<(Status, bool)> {
         let deadline = Deadline::after(QUIET);
         loop {
+            let is_last = deadline.left().is_zero();
             let status = self.status(registers, channel::STATUS)?;
-            if !status.contains(Status::BUSY) {
-                return Ok((status, true));
-            }
-            if deadline.left().is_zero() {
-                return Ok((status, false));
+            let is_quiet = !status.contains(Status::BUSY);
+            if is_quiet || is_last {
+                return Ok((status, is_quiet));
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Returns the error of a channel without a list, which has stopped for what `status` notes.
+    pub(super) fn failed(&self, registers: &Registers, completed: u32, status: Status) -> Error {
+        let (channel, descriptors) = (self.name(registers), completed.wrapping_add(1));
+        Error::Failed { channel, completed, descriptors, address: None, status: status & Status::FAILURES }
     }
 
     pub(super) fn status(&self, registers: &Registers, register: u32) -> Result<Status> {

@@ -10,14 +10,14 @@ use crate::completion::Completion;
 use crate::deadline::Deadline;
 use crate::sequencer::block::bus_error;
 use crate::sequencer::bypass::BypassChannels;
-use crate::sequencer::health::master_bus;
+use crate::sequencer::health::{master_bus, stop_mastering_and_reset};
 use crate::xdma::bypass::Bypass;
 use crate::xdma::channel::{Channel, DESCRIPTORS_MAX};
 use crate::xdma::direction::Direction;
 use crate::xdma::error::{Error, Result};
 use crate::xdma::list::{self, Move};
 use crate::xdma::reader::Reader;
-use crate::xdma::registers::Registers;
+use crate::xdma::registers::{Registers, VERSION_BITS};
 
 /// Default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -399,7 +399,7 @@ impl Engine {
     /// # Errors
     /// The bus's; [`Error::Stuck`] if a channel is busy even after the reset.
     pub fn reset(&mut self) -> Result<()> {
-        self.quiesce()?;
+        stop_mastering_and_reset(&self.function).map_err(|error| self.registers.bus(error))?;
         self.after_reset()
     }
 
@@ -411,14 +411,6 @@ impl Engine {
         self.interrupts.clear();
         self.set_up()
     }
-
-    /// Ends DMA, whatever channels do.
-    fn quiesce(&self) -> Result<()> {
-        let bus = |error| self.registers.bus(error);
-        self.function.set_bus_master(false).map_err(bus)?;
-        self.function.reset().map_err(bus)?;
-        Ok(())
-    }
 }
 
 impl Drop for Engine {
@@ -426,7 +418,7 @@ impl Drop for Engine {
         // What a channel may still use must not be given to others.
         if self.channels.iter().flatten().any(Channel::is_stuck)
             && !self.function.is_removed()
-            && let Err(error) = self.quiesce()
+            && let Err(error) = stop_mastering_and_reset(&self.function)
         {
             log::warn!("{}: a channel does not stop, and the function was not reset: {error}", self.registers.name());
             self.channels.iter_mut().flatten().filter(|channel| channel.is_stuck()).for_each(Channel::leak);
@@ -442,7 +434,7 @@ fn open_channels(registers: &Registers, function: &Function, direction: Directio
         let found = registers.read(direction.block(), number, channel::IDENTIFIER)?;
         // All bits but those of the version, so a channel for streams is another one.
         let expected = direction.block().identifier(number);
-        if (found ^ expected) >> VECTOR_BITS == 0 {
+        if (found ^ expected) >> VERSION_BITS == 0 {
             channels.push(Channel::open(registers, &function.private_domain(), direction, number)?);
         }
     }

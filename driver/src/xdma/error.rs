@@ -56,7 +56,7 @@ pub enum Error {
         what: String,
     },
     /// A channel stopped with an error. What it moved before is moved; the destination of the rest is undefined.
-    #[error("{channel} stopped at descriptor {completed} of {descriptors} (card address {address:#x}): {}", events(channel.direction, *.status))]
+    #[error("{channel} stopped at descriptor {completed} of {descriptors}{}: {}", at(*.address), events(channel.direction, *.status))]
     Failed {
         /// The channel.
         channel: ChannelName,
@@ -64,8 +64,8 @@ pub enum Error {
         completed: u32,
         /// Descriptors of the list.
         descriptors: u32,
-        /// Where the next descriptor is in card memory.
-        address: u64,
+        /// Where the next descriptor is in card memory; `None` of a channel that moves what user logic asks for.
+        address: Option<u64>,
         /// Bits of STATUS.
         status: Status,
     },
@@ -135,6 +135,10 @@ const EVENTS: [(Status, &str, &str); 15] = [
     (Status::DESCRIPTOR_ERROR_3, "descriptors were poisoned", "descriptors were poisoned"),
     (Status::DESCRIPTOR_ERROR_4, "unexpected completion of a fetch", "unexpected completion of a fetch"),
 ];
+
+fn at(address: Option<u64>) -> String {
+    address.map_or(String::new(), |address| format!(" (card address {address:#x})"))
+}
 
 fn events(direction: Direction, status: Status) -> String {
     let named = EVENTS.iter().filter(|(event, ..)| status.contains(*event)).map(|(_, h2c, c2h)| match direction {

@@ -106,7 +106,13 @@ impl Reader {
         self.page.write(at(begun), &descriptor.encode()).map_err(|error| self.registers.bus(error))?;
         barrier::memory_before_mmio();
         self.begun.store(begun + 1, Ordering::Relaxed);
-        self.write(Block::C2hDescriptors, descriptors::CREDITS, 1)
+        // The credit may have arrived all the same.
+        self.write(Block::C2hDescriptors, descriptors::CREDITS, 1).inspect_err(|refused| {
+            let is_gone = matches!(refused, Error::Card(CardError::Removed { .. }));
+            if !is_gone && let Err(error) = self.restart() {
+                log::warn!("{}: after a copy that was not begun: {error}", self.registers.name());
+            }
+        })
     }
 
     /// Returns whether no copy is on its way.
@@ -144,10 +150,8 @@ impl Reader {
     }
 
     fn failure(&self) -> Result<Error> {
-        let status = self.channel.status(&self.registers, channel::STATUS)? & Status::FAILURES;
-        let completed = self.ended.load(Ordering::Relaxed);
-        let channel = self.channel.name(&self.registers);
-        Ok(Error::Failed { channel, completed, descriptors: completed + 1, address: 0, status })
+        let status = self.channel.status(&self.registers, channel::STATUS)?;
+        Ok(self.channel.failed(&self.registers, self.ended.load(Ordering::Relaxed), status))
     }
 
     /// Stops the channel: what is on its way ends first.

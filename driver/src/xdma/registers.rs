@@ -15,6 +15,8 @@ const BAR_BYTES_MIN: u64 = 0x8000;
 const QDMA: u32 = 0x1fd3;
 /// Identifiers without channel and version.
 const IDENTIFIER_MASK: u32 = 0xffff_0000;
+/// Bits of the version in an identifier, the lowest.
+pub(super) const VERSION_BITS: u32 = 8;
 
 /// The DMA BAR of one engine.
 #[derive(Debug, Clone)]

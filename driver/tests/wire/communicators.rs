@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
-use cmdseq::{Operation, Status, plan};
-use fpga_driver::{Cluster, Error, Execution};
+use cmdseq::{Instruction, Operation, Status, plan};
+use fpga_driver::{Alone, Bound, Cluster, Error, Execution};
 
 use crate::cards::open_all;
 use fpga_fake::{BLOCK, Fake, Reply};
@@ -206,7 +206,7 @@ fn what_a_card_still_has_is_freed_before_its_entry_is_used() {
     let world = cluster.world();
     let one = cluster.create(&world, &[0]).unwrap();
     fakes[0].plant(1, Reply::Deaf);
-    cluster.card_mut(0).queue_mut().submit(cmdseq::Instruction::nop()).unwrap().abandon();
+    cluster.card_mut(0).queue_mut().submit(Instruction::nop()).unwrap().abandon();
     cluster.card_mut(0).abort().unwrap_err();
     assert!(matches!(cluster.free(&one).unwrap_err(), Error::NotRunning { .. }));
     fakes[0].state().script.clear();
@@ -224,7 +224,7 @@ fn what_a_program_has_freed_is_defined_again_for_the_next() {
     let barrier = plan::plan(&request, cluster.capabilities()).unwrap();
     let mut freeing = barrier.clone();
     let id = barrier.set.communicators[0].id;
-    freeing.set.programs.iter_mut().for_each(|program| program.instructions.push(cmdseq::Instruction::free(id)));
+    freeing.set.programs.iter_mut().for_each(|program| program.instructions.push(Instruction::free(id)));
     cluster.execute(&freeing.set, &Execution::default()).unwrap();
     assert_eq!(ran(&fakes[2]).last(), Some(&FREE));
     fakes.iter().for_each(|fake| fake.state().ran.clear());
@@ -232,6 +232,54 @@ fn what_a_program_has_freed_is_defined_again_for_the_next() {
     for node in [0, 2] {
         assert_eq!(ran(&fakes[node])[..2], [FREE, GROUP], "node {node}");
     }
+}
+
+#[test]
+fn what_the_programs_of_a_run_have_changed_is_defined_again() {
+    let (fakes, mut cluster) = open(3);
+    let barrier = barrier(&cluster, &[2, 0]);
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
+    let free = || vec![Instruction::free(1).into()];
+    let run = |cluster: &mut Cluster, group: &[u32], programs: &[Vec<Bound>]| {
+        cluster.run(group, programs, Duration::from_secs(60)).unwrap().result.unwrap();
+    };
+    run(&mut cluster, &[2, 0], &[free(), free()]);
+    fakes.iter().for_each(|fake| fake.state().ran.clear());
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
+    for node in [0, 2] {
+        assert_eq!(ran(&fakes[node])[..2], [FREE, GROUP], "node {node}");
+    }
+    // In an entry that the cluster has not used.
+    let table = cluster.cards()[1].allocate(2).unwrap();
+    table.write(0, &[1, 0]).unwrap();
+    let group = Instruction::group(5, table.iova().0, 1);
+    run(&mut cluster, &[1], &[vec![Bound::from(group).holding(table)]]);
+    fakes[1].state().ran.clear();
+    cluster.define(&named(5, &[1])).unwrap();
+    assert_eq!(ran(&fakes[1]), [FREE, GROUP]);
+}
+
+#[test]
+fn an_id_that_has_come_back_by_a_reset_is_not_returned_once_more() {
+    let fakes: Vec<_> = (0..2).map(|node| Fake::node(node, 2, 64)).collect();
+    for fake in &fakes {
+        fake.set(BLOCK + 0x74, 0x117);
+        // One entry besides that of all cards, of two generations.
+        fake.set(BLOCK + 0x58, 2);
+        fake.set(BLOCK + 0xbc, 2);
+    }
+    let mut cluster = open_all(fakes.iter().map(Fake::function).collect()).unwrap();
+    let world = cluster.world();
+    let registered = cluster.register(Box::new(Alone), &[]).unwrap();
+    assert_eq!(registered.id(), 1);
+    cluster.free(&registered).unwrap();
+    (0..2).for_each(|index| cluster.card_mut(index).reset().unwrap());
+    for id in [1, 33] {
+        let one = cluster.create(&world, &[0, 1]).unwrap();
+        assert_eq!(one.id(), id);
+        cluster.free(&one).unwrap();
+    }
+    assert!(matches!(cluster.create(&world, &[0, 1]), Err(Error::IdsSpent { cards: 2 })));
 }
 
 fn named(id: u16, members: &[u32]) -> plan::Communicator {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cmdseq::Operation;
 use cmdseq::graph::{Buffer, Placed, Schedule};
 use cmdseq::plan::{Collective, Request, plan};
-use fpga_driver::{Cluster, Error, Prepared, State};
+use fpga_driver::{Cluster, Error, ErrorKind, Prepared, State};
 
 use crate::cards::open_all;
 use fpga_fake::{BLOCK, Fake, Reply};
@@ -22,6 +22,14 @@ fn open() -> (Vec<Arc<Fake>>, Cluster, Prepared) {
     let prepared = cluster.prepare(&Schedule::of(&plan)).unwrap();
     assert!(fakes.iter().all(|fake| fake.state().ran == [Operation::Store]));
     (fakes, cluster, prepared)
+}
+
+#[test]
+fn a_binding_that_is_invalid_is_refused() {
+    let (_fakes, _cluster, mut prepared) = open();
+    let error = prepared.rebind("none", 0).unwrap_err();
+    assert!(matches!(error, Error::Unbound(_)), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cmdseq::{Encoded, Instruction, Operand, Operation, Status};
-use fpga_driver::{Bound, Error, check};
+use fpga_driver::{Bound, Error, State, check};
 
 use crate::cards::Open as _;
 use crate::logged::{self, logged_here};
@@ -459,4 +459,16 @@ fn a_queue_dropped_in_flight_stops_the_card_first() {
         assert_eq!(fake.state().resets - resets, if reply == Reply::Deaf { 2 } else { 1 });
         assert!(seen.upgrade().is_none());
     }
+}
+
+#[test]
+fn a_wait_that_finds_the_card_gone_when_its_time_is_over_notes_it() {
+    let fake = Fake::new(4);
+    fake.plant(0, Reply::Silence);
+    let mut card = fake.open().unwrap();
+    let token = card.queue_mut().submit(Instruction::nop()).unwrap();
+    fake.state().is_gone = true;
+    let error = card.queue_mut().wait(&token, Duration::ZERO).unwrap_err();
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    assert_eq!(card.queue().state(), State::Gone);
 }

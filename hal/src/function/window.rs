@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::opened::OpenFunction;
 use crate::bus::Piece;
+use crate::memory::barrier;
 use crate::{BarIndex, Error, Result};
 
 /// A range of a BAR: mapped into this process, or trapped, with one call to the bus per access.
@@ -70,7 +71,7 @@ impl Window {
         Ok(Window { access: access(&self.pieces, base, len), base, len, ..self.clone() })
     }
 
-    /// Reads a 32-bit register. `offset` must be aligned and inside.
+    /// Reads a 32-bit register. `offset` must be aligned and inside. Later reads of memory see what the device wrote before it answered.
     #[inline]
     pub fn read_u32(&self, offset: u64) -> Result<u32> {
         let at = self.at(offset, 4)?;
@@ -80,7 +81,9 @@ impl Window {
                 let register = unsafe { piece.register::<u32>(at) }?;
                 // SAFETY: `register` points into the piece, which lives as long as `self`. It is aligned: `self.at` checked the
                 // alignment in the BAR, and a piece keeps alignments of up to 8 bytes (`Piece::new`).
-                Ok(u32::from_le(unsafe { register.read_volatile() }))
+                let value = u32::from_le(unsafe { register.read_volatile() });
+                barrier::device_word_before_data();
+                Ok(value)
             }
             Access::Trapped => self.trapped_read(at).map(u32::from_le_bytes),
         }
@@ -103,7 +106,8 @@ impl Window {
         }
     }
 
-    /// Reads a 64-bit register in one access. `offset` must be aligned and inside.
+    /// Reads a 64-bit register in one access. `offset` must be aligned and inside. Later reads of memory see what the device wrote before
+    /// it answered.
     ///
     /// Fails with [`Error::AccessWidth`] where the bus would split the access: trapped windows on kernel VFIO.
     #[inline]
@@ -115,7 +119,9 @@ impl Window {
                 let register = unsafe { piece.register::<u64>(at) }?;
                 // SAFETY: `register` points into the piece, which lives as long as `self`. It is aligned: `self.at` checked the
                 // alignment in the BAR, and a piece keeps alignments of up to 8 bytes (`Piece::new`).
-                Ok(u64::from_le(unsafe { register.read_volatile() }))
+                let value = u64::from_le(unsafe { register.read_volatile() });
+                barrier::device_word_before_data();
+                Ok(value)
             }
             Access::Trapped => self.trapped_read(at).map(u64::from_le_bytes),
         }

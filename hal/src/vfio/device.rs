@@ -93,7 +93,7 @@ impl Device {
         };
         let errors = connected(VFIO_PCI_ERR_IRQ_INDEX)?;
         let removal = match connected(VFIO_PCI_REQ_IRQ_INDEX)? {
-            Some(request) => Removal::signalled_by(request.into(), PollFlags::POLLIN, Ending::ReleaseRequested),
+            Some(request) => Removal::signalled_by(Arc::new(request), PollFlags::POLLIN, Ending::ReleaseRequested),
             None => Removal::default(),
         };
         let mut device = Device {

@@ -20,4 +20,4 @@ mod wire;
 
 pub use client::{Options, connect, connect_with};
 #[cfg(feature = "vfio-user-server")]
-pub use server::{Budget, Limits, Server, Serving, serve_stream};
+pub use server::{Budget, Limits, Server, Serving};

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use fpga_hal::vfio_user::{Options, connect, connect_with};
 use fpga_hal::{BarIndex, Domain, Error};
+use nix::libc;
+use nix::sys::socket::{Backlog, listen};
+use nix::unistd::{getpid, gettid};
 
 use crate::card;
 use crate::described::with_changed;
@@ -67,6 +70,34 @@ fn a_server_that_never_accepts_is_unresponsive() {
     let _listener = UnixListener::bind(&path).unwrap();
     let opened = connect_with(&path, &Domain::vfio_user(), &options(Duration::from_millis(200)));
     assert!(matches!(opened, Err(Error::Unresponsive { .. })), "{opened:?}");
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+#[test]
+fn signals_do_not_extend_the_time_to_connect() {
+    let directory = Directory::new();
+    let path = directory.0.join("card");
+    let listener = UnixListener::bind(&path).unwrap();
+    // The next to connect waits for the server to accept this one.
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, ignore as *const () as libc::sighandler_t) };
+    let (caller, is_done, begin) = (gettid().as_raw(), AtomicBool::new(false), Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) && begin.elapsed() < LONG {
+                // SAFETY: it takes integers only, and the signal has a handler.
+                unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), caller, libc::SIGUSR1) };
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let opened = connect_with(&path, &Domain::vfio_user(), &options(Duration::from_secs(1)));
+        is_done.store(true, Ordering::Relaxed);
+        assert!(matches!(opened, Err(Error::Unresponsive { .. })), "{opened:?}");
+    });
+    assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
 }
 
 #[test]

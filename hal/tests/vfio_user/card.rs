@@ -47,6 +47,8 @@ pub struct Card {
     pub panics: AtomicBool,
     /// Whether its BARs respond only while memory decoding is on, as those of functions do.
     pub needs_decoding: AtomicBool,
+    /// How long its configuration space reads as all-ones after a function-level reset.
+    pub silence: Mutex<Duration>,
     /// Bytes of each access to its scratch register.
     widths: Mutex<Vec<usize>>,
 }
@@ -62,6 +64,7 @@ struct State {
     registers: Vec<u8>,
     copies: VecDeque<Copy>,
     next_tag: u64,
+    silent_until: Option<Instant>,
 }
 
 struct Copy {
@@ -83,7 +86,8 @@ impl Default for State {
         config[0x50..0x54].copy_from_slice(&[0x11, EXPRESS as u8, (VECTORS - 1) as u8, 0x00]);
         config[0x54..0x58].copy_from_slice(&(TABLE as u32).to_le_bytes());
         config[0x60..0x62].copy_from_slice(&[0x10, 0x00]);
-        let mut state = State { config, registers: vec![0; BAR0_BYTES as usize], copies: VecDeque::new(), next_tag: 0 };
+        let (registers, copies) = (vec![0; BAR0_BYTES as usize], VecDeque::new());
+        let mut state = State { config, registers, copies, next_tag: 0, silent_until: None };
         state.reset();
         state
     }
@@ -260,7 +264,11 @@ impl Endpoint for Card {
     fn config_read(&self, offset: u16, data: &mut [u8]) {
         if !self.is_gone.load(Ordering::Relaxed) {
             assert!(data.len() <= 4 && usize::from(offset) % data.len() == 0, "{} at {offset:#x}", data.len());
-            data.copy_from_slice(&self.state().config[usize::from(offset)..][..data.len()]);
+            let state = self.state();
+            if state.silent_until.is_some_and(|until| Instant::now() < until) {
+                return data.fill(0xff);
+            }
+            data.copy_from_slice(&state.config[usize::from(offset)..][..data.len()]);
         }
     }
 
@@ -276,6 +284,7 @@ impl Endpoint for Card {
                 0x69 if byte & 0x80 != 0 => {
                     self.resets.fetch_add(1, Ordering::Relaxed);
                     state.reset();
+                    state.silent_until = Some(Instant::now() + *self.silence.lock().unwrap());
                 }
                 _ => {}
             }

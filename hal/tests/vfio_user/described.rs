@@ -2,17 +2,15 @@
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use fpga_hal::endpoint::{DmaFault, DmaProgress};
-use fpga_hal::vfio_user::{Options, Server, connect_with, serve_stream};
+use fpga_hal::vfio_user::{Options, Server, connect_with};
 use fpga_hal::{BarIndex, Domain, Error, Function, InterruptKind};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::card::{self, Card};
+use crate::card::Card;
 use crate::logged::lines;
 use crate::raw::*;
 use crate::setting::{Directory, Served, memory};
@@ -29,6 +27,14 @@ fn options(map_bars: bool) -> Options {
 /// Has `test` use a function whose server's replies `change` has changed, which sees the commands as well.
 pub fn with_changed(
     map_bars: bool,
+    change: impl Fn(&Reply, &mut Reply) + Sync,
+    test: impl FnOnce(fpga_hal::Result<Function>, &Domain),
+) {
+    with_options(&options(map_bars), change, test);
+}
+
+fn with_options(
+    options: &Options,
     change: impl Fn(&Reply, &mut Reply) + Sync,
     test: impl FnOnce(fpga_hal::Result<Function>, &Domain),
 ) {
@@ -55,7 +61,7 @@ pub fn with_changed(
             }
         });
         let domain = Domain::vfio_user();
-        test(connect_with(&front, &domain, &options(map_bars)), &domain);
+        test(connect_with(&front, &domain, options), &domain);
     });
 }
 
@@ -387,6 +393,23 @@ fn as_many_vectors_are_connected_at_a_time_as_the_server_accepts() {
 }
 
 #[test]
+fn a_server_that_accepts_no_descriptors_gets_none_of_memory() {
+    let seen = Mutex::new(Vec::new());
+    let changed = |command: &Reply, reply: &mut Reply| match command.command {
+        VERSION => reply.body = body().u16(0).u16(1).bytes(b"{\"capabilities\":{\"max_msg_fds\":0}}\0").0,
+        DMA_MAP => seen.lock().unwrap().push((command.descriptors.len(), reply.errno())),
+        _ => {}
+    };
+    let mut options = options(false);
+    options.share_memory = true;
+    with_options(&options, changed, |opened, domain| {
+        let _function = opened.unwrap();
+        drop(domain.allocate(4096, 1).unwrap());
+    });
+    assert_eq!(*seen.lock().unwrap(), [(0, 0)]);
+}
+
+#[test]
 fn a_body_may_have_as_many_bytes_as_one_transfer() {
     let served = Served::new();
     let mut raw = Raw::open(served.path());
@@ -521,33 +544,6 @@ fn a_server_that_ends_normally_logs_nothing() {
     assert_eq!(lines.take(|_, line| line.contains(&path)), [""; 0]);
     // Other servers of this process may log about their clients, but not about accepting.
     assert_eq!(lines.take(|_, line| line.starts_with("Accepting")), [""; 0]);
-}
-
-#[test]
-fn a_client_on_a_stream_is_served_until_it_leaves() {
-    let card = Card::new();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let endpoint = card.clone();
-    let serves = thread::spawn(move || serve_stream(theirs, endpoint));
-    let mut raw = Raw::over(ours);
-    assert_eq!(raw.call(VERSION, &version()).errno(), 0);
-    raw.enable();
-    // Longer than the interval of the check for a blocked thread.
-    thread::sleep(Duration::from_millis(600));
-    assert_eq!((raw.read_u32(0, card::ID), card.command()), (card::ID_VALUE, 6));
-    assert!(!serves.is_finished());
-    drop(raw);
-    serves.join().unwrap().unwrap();
-    assert_eq!((card.command(), card.owners_lost.load(Ordering::Relaxed)), (0, 1));
-    assert_eq!(card.dma_read(0, &mut [0; 4]), DmaProgress::Done(Err(DmaFault::HostGone)));
-}
-
-#[test]
-fn a_client_on_a_stream_may_leave_at_once() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let serves = thread::spawn(move || serve_stream(theirs, Card::new()));
-    drop(ours);
-    serves.join().unwrap().unwrap();
 }
 
 #[test]

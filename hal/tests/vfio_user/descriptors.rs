@@ -2,18 +2,20 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpga_hal::vfio_user::{Budget, Limits, Server};
+use fpga_hal::Domain;
+use fpga_hal::vfio_user::{Budget, Limits, Options, Server, connect_with};
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::card::{self, Card};
 use crate::raw::*;
-use crate::setting::{Directory, Served, counter, memory, pattern};
+use crate::setting::{Directory, QUICK, Served, counter, memory, pattern};
 
 /// How long a [`Lingering`] socket takes to close, in seconds.
 const LINGER: i32 = 120;
@@ -112,6 +114,61 @@ fn a_client_whose_descriptors_do_not_close_is_disconnected() {
     // Once their peers have closed, they close at once, and the next client is accepted.
     drop(peers);
     assert_eq!(Raw::open(served.path()).read_u32(0, card::ID), card::ID_VALUE);
+}
+
+#[test]
+fn an_interrupt_that_outlives_its_function_is_dropped_at_once() {
+    let (served, directory, lingering) = (Served::new(), Directory::new(), Lingering::new());
+    let front = directory.0.join("front");
+    let listener = UnixListener::bind(&front).unwrap();
+    let is_last = AtomicBool::new(false);
+    // After the last reply it sends a message of no size, which ends the connection, and the descriptor, which nobody
+    // reads. `None`: the client had ended the connection before the descriptor.
+    let relay = || {
+        let client = Raw::over(listener.accept().unwrap().0);
+        let server = Raw::over(UnixStream::connect(served.path()).unwrap());
+        loop {
+            let command = client.receive().unwrap();
+            let passed: Vec<_> = command.descriptors.iter().map(AsFd::as_fd).collect();
+            server.send_with(&message(command.id, command.command, command.flags, &command.body), &passed).unwrap();
+            if command.flags & NO_REPLY == 0 {
+                let reply = server.receive().unwrap();
+                assert_eq!(reply.errno(), 0);
+                let bytes = message(reply.id, reply.command, reply.flags, &reply.body);
+                if is_last.load(Ordering::Relaxed) {
+                    client.send(&[&bytes[..], &[0; 16]].concat()).unwrap();
+                    return client.send_with(&[0], &[lingering.socket.as_fd()]).ok().map(|()| client);
+                }
+                client.send(&bytes).unwrap();
+            }
+        }
+    };
+    let open = || {
+        thread::scope(|scope| {
+            is_last.store(false, Ordering::Relaxed);
+            let relaying = scope.spawn(relay);
+            let mut options = Options::default();
+            (options.share_memory, options.map_bars) = (false, false);
+            let function = connect_with(&front, &Domain::vfio_user(), &options).unwrap();
+            let interrupts = function.enable_interrupts(1).unwrap();
+            is_last.store(true, Ordering::Relaxed);
+            function.config_read_u16(0).unwrap();
+            relaying.join().unwrap().map(|client| (function, interrupts, client))
+        })
+    };
+    let (function, interrupts, _client) = (0..1000).find_map(|_| open()).expect("an unread descriptor");
+    let begin = Instant::now();
+    while !function.is_removed() {
+        assert!(begin.elapsed() < PROMPT, "the message of no size ends the connection");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // From here on, only the unread message has the descriptor.
+    drop(lingering.socket);
+    drop(function);
+    thread::sleep(QUICK);
+    let begin = Instant::now();
+    drop(interrupts);
+    assert!(begin.elapsed() < PROMPT, "{:?}", begin.elapsed());
 }
 
 /// Two cards whose clients share `limits`.

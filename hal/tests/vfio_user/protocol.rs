@@ -406,6 +406,28 @@ fn a_client_that_never_replies_for_its_memory_is_disconnected() {
 }
 
 #[test]
+fn a_client_has_its_time_to_reply_beside_that_of_a_reset() {
+    // Less than the server waits for the end of the reset.
+    let served = Served::with(|server| server.with_dma_patience(Duration::from_millis(900)));
+    *served.card.silence.lock().unwrap() = Duration::from_secs(2);
+    let mut raw = Raw::open(served.path());
+    raw.enable();
+    assert_eq!(raw.call(DMA_MAP, &map(3, 0, 0x1000, 0x1000)).errno(), 0);
+    raw.write(0, card::SOURCE, &0x1000u64.to_le_bytes());
+    raw.write_u32(0, card::BYTES, 16);
+    // The reply is there before the reset begins.
+    let ring = message(1, REGION_WRITE, 0, &access(0, card::DOORBELL, 4, &[0; 4]));
+    let reset = message(2, REGION_WRITE, 0, &access(7, card::EXPRESS + 8, 2, &[0, 0x80]));
+    let answer = message(0, DMA_READ, 1, &body().u64(0x1000).u64(16).bytes(&[5; 16]).0);
+    raw.send(&[ring, reset, answer].concat()).unwrap();
+    for expected in [(1, REGION_WRITE), (0, DMA_READ), (2, REGION_WRITE)] {
+        let found = raw.receive().unwrap();
+        assert_eq!((found.id, found.command), expected);
+    }
+    assert_eq!(raw.call(GET_INFO, &four(16, 0, 0, 0)).errno(), 0);
+}
+
+#[test]
 fn sockets_are_private_and_are_removed() {
     let directory = Directory::new();
     let path = directory.0.join("card");

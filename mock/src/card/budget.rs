@@ -108,7 +108,7 @@ impl Drop for Charge {
     }
 }
 
-/// Half of the memory available to this process: the other half is for users of the cards on the same machine, and for the
+/// Half of the process's memory limit, which is the least of the machine's memory, its cgroup's and RLIMIT_AS: the other half is for users of the cards on the same machine, and for the
 /// system.
 pub(crate) fn of_this_machine() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));

@@ -1,6 +1,7 @@
 //! PCI configuration space of a card: header, PCI Express and MSI-X capability, with the write masks of each byte.
 
-use fpga_hal::Endpoint;
+use fpga_hal::endpoint::{BarLayout, Layout};
+use fpga_hal::{BarIndex, Endpoint};
 use fpga_regs::pci::{Function, Msix};
 
 const COMMAND: usize = 0x04;
@@ -28,6 +29,16 @@ const COMMAND_MEMORY: u8 = 1 << 1;
 const COMMAND_MASTER: u8 = 1 << 2;
 /// Interrupt Disable, in the command register's upper byte.
 const COMMAND_INTX_OFF: u8 = 1 << 2;
+
+/// Returns the BARs of a function, as [`ConfigSpace::new`] has them, and the address bits of its DMA.
+pub(crate) fn layout(function: &Function, dma_bits: u8) -> Layout {
+    let mut bars = [None; BarIndex::COUNT];
+    for (index, bytes) in function.bars {
+        let prefetchable = function.is_prefetchable;
+        bars[usize::from(*index)] = Some(BarLayout { bytes: *bytes, is_64_bit: true, prefetchable });
+    }
+    Layout { bars, dma_bits }
+}
 
 /// Side effect of a write to configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +138,8 @@ impl ConfigSpace {
         self.put(EXPRESS + 12, &(3u32 | 16 << 4).to_le_bytes());
         self.put(EXPRESS + 18, &(3u16 | 16 << 4).to_le_bytes());
         self.put(EXPRESS + 44, &(0b1110u32).to_le_bytes());
+        // Max_Read_Request_Size: 512 bytes by default (section 7.5.3.4).
+        self.put(EXPRESS_DEVICE_CONTROL + 1, &[2 << 4]);
         self.allow(EXPRESS_DEVICE_CONTROL, &[0xff, 0x7f]);
     }
 
@@ -280,9 +293,9 @@ mod tests {
     #[test]
     fn requests_are_as_large_as_device_control_says() {
         let mut space = ConfigSpace::new(&fpga_regs::pci::CARD);
-        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (128, 128));
-        space.write(0x48, &[0x30, 0x20]);
-        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (256, 512));
+        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (128, 512));
+        space.write(0x48, &[0x30, 0x30]);
+        assert_eq!((space.payload_bytes(), space.read_request_bytes()), (256, 1024));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct HostDma {
     pub(crate) misanswers: Vec<(usize, u64, Misanswer)>,
     /// Chooses which request is answered next.
     pub(crate) dice: Dice,
+    /// Number of the last job in `unanswered`.
+    left: u64,
     /// Tag of the last request.
     tag: u64,
     /// Buffer of the last job, for the next.
@@ -37,6 +39,13 @@ impl HostDma {
     pub(crate) fn next_tag(&mut self) -> DmaTag {
         self.tag = self.tag.wrapping_add(1);
         DmaTag(self.tag)
+    }
+
+    /// Keeps a job of which a read is never answered, and returns its number.
+    pub(crate) fn leave_unanswered(&mut self, active: Active) -> u64 {
+        self.left += 1;
+        self.unanswered.push((self.left, active));
+        self.left
     }
 
     /// Whether `tag` is that of the last request.

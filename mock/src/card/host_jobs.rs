@@ -8,18 +8,18 @@ use crate::card::memory::MemoryError;
 use crate::card::running::memory_refusal;
 use crate::proto::refusal::Refusal;
 
-/// Most bytes that one job moves.
-pub(crate) const REQUEST_BYTES: u64 = 1 << 20;
+/// Most bytes of a piece of a copy: one job moves a piece.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 /// Most instructions that are fetched at once.
 pub(crate) const FETCH_WORDS: u32 = 64;
 
 /// A job on host memory.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Fetch the next instructions.
-    Fetch,
-    /// Write a completion to its ring.
-    Complete { completion: Completion, interrupt: bool },
+    /// Fetch the next instructions, in this life of the queue.
+    Fetch { life: u32 },
+    /// Write a completion to its ring, if the queue has still this life.
+    Complete { completion: Completion, interrupt: bool, life: u32 },
     /// Copy host memory to card memory.
     In { iova: u64, address: u64, bytes: u64 },
     /// Copy card memory to host memory.
@@ -78,8 +78,6 @@ pub(crate) struct Active {
     pub(crate) card: usize,
     /// Epoch of the card, or of the instruction that the job belongs to.
     pub(crate) epoch: u64,
-    /// Life of the queue that the job belongs to.
-    pub(crate) life: u32,
     pub(crate) job: Job,
     /// Data of the request. What the last job left is overwritten.
     pub(crate) buffer: Vec<u8>,
@@ -92,7 +90,7 @@ impl Active {
     pub(crate) fn bytes(&self) -> u64 {
         match self.job {
             Job::In { bytes, .. } | Job::Out { bytes, .. } | Job::Through { bytes, .. } => bytes,
-            Job::Fetch | Job::Complete { .. } | Job::Table { .. } => 0,
+            Job::Fetch { .. } | Job::Complete { .. } | Job::Table { .. } => 0,
         }
     }
 

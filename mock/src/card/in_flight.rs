@@ -13,6 +13,8 @@ use crate::engine::Time;
 pub(crate) struct Ended {
     pub(crate) tag: u16,
     pub(crate) flags: Flags,
+    /// Life of the queue in which it was issued.
+    pub(crate) life: u32,
     pub(crate) issued: Time,
     pub(crate) counted_out: Time,
     pub(crate) ended: Time,
@@ -29,6 +31,7 @@ impl Ended {
         Ended {
             tag: running.instruction.tag,
             flags: running.instruction.flags,
+            life: running.life,
             issued: running.issued,
             counted_out: running.counted_out,
             ended: now,

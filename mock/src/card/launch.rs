@@ -12,6 +12,8 @@ use crate::proto::refusal::Refusal;
 pub(crate) struct Launch {
     pub(crate) tag: u16,
     pub(crate) flags: Flags,
+    /// Life of the queue in which it was issued.
+    pub(crate) life: u32,
     pub(crate) slot: usize,
     pub(crate) next: usize,
     pub(crate) rounds: Option<Rounds>,
@@ -46,10 +48,11 @@ pub(crate) struct Upcoming {
 }
 
 impl Launch {
-    pub(crate) fn new(instruction: &Instruction, slot: usize, now: Time) -> Self {
+    pub(crate) fn new(instruction: &Instruction, slot: usize, now: Time, life: u32) -> Self {
         Launch {
             tag: instruction.tag,
             flags: instruction.flags,
+            life,
             slot,
             next: 0,
             rounds: None,
@@ -108,7 +111,7 @@ impl Launch {
 
     /// Returns the end of the program, with the status and detail of its completion.
     pub(crate) fn over(self, (status, detail): Refusal) -> Ended {
-        let Launch { tag, flags, issued, counted_out, ended, arrival, bytes, .. } = self;
-        Ended { tag, flags, issued, counted_out, ended, arrival, bytes, status, detail, place: 0 }
+        let Launch { tag, flags, life, issued, counted_out, ended, arrival, bytes, .. } = self;
+        Ended { tag, flags, life, issued, counted_out, ended, arrival, bytes, status, detail, place: 0 }
     }
 }

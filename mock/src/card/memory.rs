@@ -133,7 +133,6 @@ impl CardMemory {
     pub(crate) fn clear(&mut self) -> Discarded {
         self.clears += 1;
         self.flipped.clear();
-        self.corrected.set(0);
         Discarded(std::mem::replace(&mut self.contents, Contents::new(&self.budget, self.node)))
     }
 
@@ -145,6 +144,11 @@ impl CardMemory {
     /// Flips bits of the word at `address`, whatever is written there, until the memory is cleared.
     pub(crate) fn flip_bits(&mut self, address: u64, bits: u8) {
         self.flipped.insert(address / WORD, bits);
+    }
+
+    /// Counts corrected errors from zero again.
+    pub(crate) fn forget_corrected(&mut self) {
+        self.corrected.set(0);
     }
 
     /// Returns the number of words that were read with an error that was corrected, modulo 2^32.

@@ -132,6 +132,7 @@ impl Card {
         self.served = Vec::new();
         self.errors = Errors::empty();
         self.link_errors = 0;
+        self.memory.forget_corrected();
         self.eager_limit = eager_limit;
         self.scratch = 0;
         self.epoch += 1;

@@ -23,9 +23,9 @@ pub(crate) struct Rings {
     tail: u32,
     /// Fetched by the card.
     fetched: u32,
-    /// Written by the card, including the ones being written: the host may see a completion before the card is told of its
-    /// arrival.
+    /// Written by the card, as far as it knows.
     completed: u32,
+    /// Written by the card, including the one being written: the host may take it before the card knows that it is there.
     begun: u32,
     /// Taken by the host.
     taken: u32,

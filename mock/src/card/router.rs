@@ -83,7 +83,7 @@ impl RouterBlock {
     pub(crate) fn read(&self, offset: u32) -> Option<u32> {
         if offset >= registers::WINDOW_OFFSET {
             let place = self.place(offset)?;
-            return self.selected().words[self.table()?].get(place).copied();
+            return self.selected().words[self.table()].get(place).copied();
         }
         if let Some(table) = COUNTS.iter().position(|register| *register == offset) {
             return Some(self.selected().count(table));
@@ -107,8 +107,8 @@ impl RouterBlock {
     /// Writes a register, all but COMMIT.
     pub(crate) fn write(&mut self, offset: u32, value: u32) {
         if offset >= registers::WINDOW_OFFSET {
-            let (Some(table), Some(place)) = (self.table(), self.place(offset)) else { return };
-            if let Some(word) = self.staged.words[table].get_mut(place) {
+            let Some(place) = self.place(offset) else { return };
+            if let Some(word) = self.staged.words[self.table()].get_mut(place) {
                 *word = value;
                 self.staged_number = 0;
             }
@@ -135,15 +135,15 @@ impl RouterBlock {
         if self.select & registers::IN_FORCE == 0 { &self.staged } else { &self.in_force }
     }
 
-    fn table(&self) -> Option<usize> {
-        Some((self.select & !registers::IN_FORCE) as usize).filter(|table| *table < ENTRY_WORDS.len())
+    fn table(&self) -> usize {
+        (self.select & !registers::IN_FORCE) as usize
     }
 
     /// Returns the place of a word of the window in the selected table; `None` for a word that its entries do not have.
     fn place(&self, offset: u32) -> Option<usize> {
         let offset = offset - registers::WINDOW_OFFSET;
         let (entry, word) = (offset / registers::ENTRY_BYTES, offset % registers::ENTRY_BYTES / 4);
-        let words = ENTRY_WORDS[self.table()?];
+        let words = ENTRY_WORDS[self.table()];
         (word < words).then(|| ((self.page * WINDOW_ENTRIES + entry) * words + word) as usize)
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Running {
     pub(crate) order: u64,
     pub(crate) place: usize,
     pub(crate) instruction: Instruction,
+    /// Life of the queue in which it was issued.
+    pub(crate) life: u32,
     /// When it was issued, and when its last beat was counted out: picoseconds of the fabric's time.
     pub(crate) issued: Time,
     pub(crate) counted_out: Time,
@@ -30,11 +32,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn begun(instruction: Instruction, now: Time, order: u64) -> Self {
+    pub(crate) fn begun(instruction: Instruction, now: Time, order: u64, life: u32) -> Self {
         Running {
             order,
             place: 0,
             instruction,
+            life,
             issued: now,
             counted_out: now,
             arrival: None,

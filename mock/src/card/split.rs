@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use fpga_hal::endpoint::DmaTag;
 
-use crate::card::host_jobs::{Active, Misanswer};
+use crate::card::host_jobs::{Active, HostFault, Misanswer};
 use crate::net::noise::Dice;
 
 /// Requests that a job has outstanding at most: the tags of PCIe without Extended Tags (PCI Express Base 5.0, section 2.2.6.2).
@@ -24,6 +24,8 @@ pub(crate) struct Split {
     /// Offset of the first byte that no request has.
     next: u64,
     pub(crate) requests: Vec<Request>,
+    /// Why the job failed. It makes no more requests, and ends once the bus works on none.
+    pub(crate) fault: Option<HostFault>,
 }
 
 /// A request, of bytes of the job's buffer.
@@ -38,7 +40,7 @@ pub(crate) struct Request {
 
 impl Split {
     pub(crate) fn new(active: Active) -> Self {
-        Split { active, span: None, next: 0, requests: Vec::new() }
+        Split { active, span: None, next: 0, requests: Vec::new(), fault: None }
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -50,9 +52,13 @@ impl Split {
         self.span = Some((iova, most));
     }
 
-    /// Whether all bytes have moved.
-    pub(crate) fn is_over(&self) -> bool {
-        self.next == self.bytes() && self.requests.is_empty()
+    /// Returns how the job ends, once it does.
+    pub(crate) fn result(&self) -> Option<Result<(), HostFault>> {
+        let is_over = match self.fault {
+            Some(_) => !self.is_pending(),
+            None => self.next == self.bytes() && self.requests.is_empty(),
+        };
+        is_over.then_some(self.fault.map_or(Ok(()), Err))
     }
 
     /// Whether the bus works on a part.
@@ -100,7 +106,7 @@ mod tests {
 
     fn read(iova: u64, bytes: usize, most: u64) -> Split {
         let job = Job::Table { iova, bytes: bytes as u64 };
-        let active = Active { card: 0, epoch: 0, life: 0, job, buffer: vec![0; bytes], is_writing: false };
+        let active = Active { card: 0, epoch: 0, job, buffer: vec![0; bytes], is_writing: false };
         let mut split = Split::new(active);
         split.begin(iova, most);
         split
@@ -130,7 +136,7 @@ mod tests {
                 next = left.end;
             }
             assert_eq!(next, bytes as u64);
-            assert!(split.is_over());
+            assert_eq!(split.result(), Some(Ok(())));
         }
     }
 }

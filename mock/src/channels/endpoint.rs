@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::pci;
 
 use crate::card::bus_ports::BusPorts;
-use crate::card::config_space::Effect;
+use crate::card::config_space::{Effect, layout};
 use crate::channels::core::{Card, Core};
 use crate::channels::registers::{block_offset, feature_byte};
 
@@ -47,11 +47,7 @@ impl CardEndpoint {
 
 impl Endpoint for CardEndpoint {
     fn layout(&self) -> Layout {
-        let mut bars = [None; BarIndex::COUNT];
-        for (index, bytes) in [(pci::REGISTERS_BAR, pci::REGISTERS_BAR_BYTES), (pci::MSIX_BAR, pci::MSIX_BAR_BYTES)] {
-            bars[usize::from(index)] = Some(BarLayout { bytes, is_64_bit: true, prefetchable: false });
-        }
-        Layout { bars, dma_bits: pci::DMA_BITS }
+        layout(&pci::CHANNELS_CARD, pci::DMA_BITS)
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {

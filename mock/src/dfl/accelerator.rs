@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{Endpoint, Interposer};
+use fpga_regs::dfl::ACCELERATOR;
 use fpga_regs::feature_list::CARD_GUID;
 
 use crate::card::feature_list::read_only_header;
+use crate::dfl::attached::aligned;
 use crate::dfl::slot::Slot;
 use crate::fabric::Fabric;
 use crate::msgdma::CardWithEngine;
@@ -40,6 +42,11 @@ impl Accelerator {
         self.engine.as_deref()
     }
 
+    /// Returns the accelerator that answers an access of the registers, if the access reaches the port.
+    fn answering(&self) -> Option<u128> {
+        if self.fabric.decodes(self.node) { self.slot.answering() } else { None }
+    }
+
     /// Resets the logic of the accelerator, but not its function.
     pub(super) fn reset_logic(&self) {
         if let Some(engine) = &self.engine {
@@ -49,51 +56,34 @@ impl Accelerator {
     }
 }
 
-impl Endpoint for Accelerator {
-    fn layout(&self) -> Layout {
-        self.card.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.card.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.card.config_write(offset, data);
+impl Interposer for Accelerator {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         if bar.index() != REGISTERS_BAR {
             return self.card.bar_read(bar, offset, data);
         }
-        match self.slot.answering() {
+        match self.answering() {
             Some(CARD_GUID) => self.card.bar_read(bar, offset, data),
-            Some(other) => read_only_header(other, offset, data),
-            None => data.fill(0xff),
+            Some(other) if aligned(&ACCELERATOR, bar, offset, data.len()).is_some() => {
+                read_only_header(other, offset, data);
+            }
+            Some(_) | None => data.fill(0xff),
         }
     }
 
     fn bar_write(&self, bar: BarIndex, offset: u64, data: &[u8]) {
-        if bar.index() != REGISTERS_BAR || self.slot.answering() == Some(CARD_GUID) {
+        if bar.index() != REGISTERS_BAR || self.answering() == Some(CARD_GUID) {
             self.card.bar_write(bar, offset, data);
         }
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.card.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.card.dma_complete(tag, result);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fpga_regs::dfl::port::errors::{ERROR, MMIO_TIMEOUT};
     use fpga_regs::dfl::reconfiguration::{COMPLETE, CONTROL, DATA, START, STATUS};
     use fpga_regs::sequencer::{self, queue};
 
@@ -109,6 +99,8 @@ mod tests {
     const COMMAND: u16 = 4;
     /// Place of the reconfiguration engine.
     const ENGINE: u64 = 0x9_0000;
+    /// Place of the port's errors.
+    const PORT_ERRORS: u64 = 0xa_0000;
 
     fn bar() -> BarIndex {
         BarIndex::new(0).unwrap()
@@ -132,8 +124,8 @@ mod tests {
         card.bar_write(bar(), at(register), &value.to_le_bytes());
     }
 
-    /// Loads the image of the card.
-    fn load(control: &dyn Endpoint) {
+    /// Loads the image of an accelerator.
+    fn load(control: &dyn Endpoint, guid: u128) {
         let write = |register: u32, value: u64| {
             control.bar_write(bar(), ENGINE + u64::from(register), &value.to_le_bytes());
         };
@@ -143,7 +135,7 @@ mod tests {
             u64::from_le_bytes(word)
         };
         write(CONTROL, START);
-        for word in image(CARD_GUID, 64).as_chunks().0 {
+        for word in image(guid, 64).as_chunks().0 {
             write(DATA, u32::from_le_bytes(*word).into());
         }
         write(CONTROL, START | COMPLETE);
@@ -153,13 +145,56 @@ mod tests {
         assert_eq!((read(CONTROL) & START, read(STATUS) >> 16 & 1), (0, 0));
     }
 
-    #[test]
-    fn a_load_clears_the_logic_even_while_the_function_decodes_no_memory() {
+    /// A card of a new fabric: the control function decodes memory, the accelerator's function does not.
+    fn card() -> (Fabric, D5005) {
         let fabric = Fabric::new(Profile { shell: Shell::S10Dfl, ..Profile::optweb(2) }).unwrap();
         let card = D5005::new(&fabric, 0);
+        card.control().config_write(COMMAND, &ON);
+        (fabric, card)
+    }
+
+    /// Reads `bytes` bytes of the accelerator's BAR.
+    fn at_offset(card: &D5005, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        card.accelerator().bar_read(bar(), offset, &mut data);
+        data
+    }
+
+    #[test]
+    fn the_port_notes_an_access_only_if_the_function_decodes_it() {
+        let (_fabric, card) = card();
+        let errors = || {
+            let mut word = [0; 8];
+            card.control().bar_read(bar(), PORT_ERRORS + u64::from(ERROR), &mut word);
+            u64::from_le_bytes(word)
+        };
+        card.accelerator().bar_write(bar(), 0, &[0; 4]);
+        assert_eq!((at_offset(&card, 0, 4), errors()), (vec![0xff; 4], 0));
+        card.accelerator().config_write(COMMAND, &ON);
+        assert_eq!((at_offset(&card, 0, 4), errors()), (vec![0xff; 4], MMIO_TIMEOUT));
+    }
+
+    #[test]
+    fn another_accelerator_answers_what_its_function_decodes() {
+        let (_fabric, card) = card();
+        card.release();
+        load(&*card.control(), 77);
+        let header = 0x1000_0100_0000_0000_u64.to_le_bytes();
+        assert_eq!(at_offset(&card, 0, 8), [0xff; 8]);
+        card.accelerator().config_write(COMMAND, &ON);
+        assert_eq!((at_offset(&card, 0, 8), at_offset(&card, 8, 4)), (header.to_vec(), vec![77, 0, 0, 0]));
+        let end = ACCELERATOR.bar_bytes(0);
+        assert_eq!(at_offset(&card, end - 8, 8), [0; 8]);
+        for (offset, bytes) in [(0, 1), (0, 2), (0, 16), (2, 4), (4, 8), (end, 4), (u64::MAX - 3, 4)] {
+            assert_eq!(at_offset(&card, offset, bytes), vec![0xff; bytes], "{bytes} bytes at {offset:#x}");
+        }
+    }
+
+    #[test]
+    fn a_load_clears_the_logic_even_while_the_function_decodes_no_memory() {
+        let (fabric, card) = card();
         card.release();
         let (control, accelerator) = (card.control(), card.accelerator());
-        control.config_write(COMMAND, &ON);
         let state = || {
             [sequencer::SCRATCH, queue(queue::DEPTH), queue(queue::ENABLE)]
                 .map(|register| read(&*accelerator, register))
@@ -174,7 +209,7 @@ mod tests {
             fabric.write_memory(0, 4096, b"kept").unwrap();
             assert_eq!(state(), [77, 16, 1]);
             accelerator.config_write(COMMAND, &command);
-            load(&*control);
+            load(&*control, CARD_GUID);
             accelerator.config_write(COMMAND, &ON);
             assert_eq!(state(), [0; 3], "{command:?}");
             assert_eq!(read(&*accelerator, sequencer::EAGER_LIMIT), eager_limit);

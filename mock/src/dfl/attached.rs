@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::pci::{DMA_BITS, Function};
 
 use crate::card::bus_ports::BusPorts;
-use crate::card::config_space::{ConfigSpace, Effect};
+use crate::card::config_space::{ConfigSpace, Effect, layout};
 use crate::card::msix::Msix;
 
 /// BAR of the registers.
@@ -102,12 +102,7 @@ impl<L: Logic> FunctionEndpoint<L> {
 
 impl<L: Logic> Endpoint for FunctionEndpoint<L> {
     fn layout(&self) -> Layout {
-        let mut bars = [None; BarIndex::COUNT];
-        for (index, bytes) in self.function.bars {
-            let prefetchable = self.function.is_prefetchable;
-            bars[usize::from(*index)] = Some(BarLayout { bytes: *bytes, is_64_bit: true, prefetchable });
-        }
-        Layout { bars, dma_bits: DMA_BITS }
+        layout(self.function, DMA_BITS)
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {

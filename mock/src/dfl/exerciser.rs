@@ -63,12 +63,17 @@ pub(super) struct Exerciser {
     tag: u64,
 }
 
+/// Returns the registers after a reset.
+fn registers() -> BTreeMap<u32, (Writes, u64)> {
+    let registers = TABLE.iter().map(|one| (one.offset, (one.writes, one.reset.unwrap_or(0))));
+    registers.chain([(0, (Writes::Ignored, HEADER))]).collect()
+}
+
 impl Exerciser {
     pub(super) fn new() -> Self {
-        let registers = TABLE.iter().map(|one| (one.offset, (one.writes, one.reset.unwrap_or(0))));
         Exerciser {
             attached: Attached::new(&EXERCISER),
-            registers: registers.chain([(0, (Writes::Ignored, HEADER))]).collect(),
+            registers: registers(),
             run: None,
             cycles: 0,
             lines_read: 0,
@@ -83,9 +88,7 @@ impl Exerciser {
     pub(super) fn reset_logic(&mut self) {
         self.run = None;
         self.errors = 0;
-        for register in TABLE {
-            self.registers.insert(register.offset, (register.writes, register.reset.unwrap_or(0)));
-        }
+        self.registers = registers();
     }
 
     fn stored(&self, offset: u32) -> u64 {

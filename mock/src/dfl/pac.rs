@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{Endpoint, Interposer};
 use fpga_regs::dfl::pac::{ACCELERATOR, FUNCTION, PORT_BAR};
 
 use crate::card::config_space::Command;
@@ -66,29 +66,17 @@ impl Pac {
     }
 }
 
-impl Endpoint for Pac {
-    fn layout(&self) -> Layout {
-        self.accelerator.layout()
-    }
-
-    fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
-        self.accelerator.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.accelerator.config_read(offset, data);
-    }
-
-    fn config_write(&self, offset: u16, data: &[u8]) {
-        self.accelerator.config_write(offset, data);
+impl Interposer for Pac {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.accelerator
     }
 
     fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
         match Self::answers(bar, offset) {
             Answers::Card(bar, offset) => {
                 let is_inside = bar.index() != 0 || offset + data.len() as u64 <= accelerator_bytes();
-                match is_inside && self.decodes() {
-                    true => self.accelerator.bar_read(bar, offset, data),
+                match is_inside {
+                    true => self.behind().bar_read(bar, offset, data),
                     false => data.fill(0xff),
                 }
             }
@@ -106,8 +94,8 @@ impl Endpoint for Pac {
         match Self::answers(bar, offset) {
             Answers::Card(bar, offset) => {
                 let is_inside = bar.index() != 0 || offset + data.len() as u64 <= accelerator_bytes();
-                if is_inside && self.decodes() {
-                    self.accelerator.bar_write(bar, offset, data);
+                if is_inside {
+                    self.behind().bar_write(bar, offset, data);
                 }
             }
             Answers::Region(place) => {
@@ -118,14 +106,6 @@ impl Endpoint for Pac {
                 }
             }
         }
-    }
-
-    fn reset(&self, kind: ResetKind) {
-        self.accelerator.reset(kind);
-    }
-
-    fn dma_complete(&self, tag: DmaTag, result: Result<&[u8], DmaFault>) {
-        self.accelerator.dma_complete(tag, result);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::pci;
 
 use crate::card::bus_ports::BusPorts;
-use crate::card::config_space::Effect;
+use crate::card::config_space::{Effect, layout};
 use crate::card::posted::Write;
 use crate::fabric::clock::Shared;
 use crate::model::registers::sequencer_offset;
@@ -51,12 +51,7 @@ fn register_offset(offset: u64, length: usize) -> Option<u64> {
 
 impl Endpoint for CardEndpoint {
     fn layout(&self) -> Layout {
-        let prefetchable = self.function.is_prefetchable;
-        let mut bars = [None; BarIndex::COUNT];
-        for (index, bytes) in self.function.bars {
-            bars[usize::from(*index)] = Some(BarLayout { bytes: *bytes, is_64_bit: true, prefetchable });
-        }
-        Layout { bars, dma_bits: pci::DMA_BITS }
+        layout(self.function, pci::DMA_BITS)
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {

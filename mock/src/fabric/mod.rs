@@ -63,7 +63,8 @@ impl Fabric {
 
     /// Limits the machine's memory that all cards of the fabric use, in bytes: half of it is divided among the cards, half goes
     /// to the first card that asks. An instruction that needs more ends with [`Status::OutOfRange`](cmdseq::Status) and detail
-    /// [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). The default is half of the memory available to this process.
+    /// [`OUT_OF_MEMORY`](cmdseq::completion::OUT_OF_MEMORY). The default is half of the process's memory
+    /// limit.
     pub fn limit_memory(&self, bytes: u64) {
         self.shared.access(|core| core.budget.set_total(bytes));
     }
@@ -121,6 +122,15 @@ impl Fabric {
     /// Returns whether the card at `node` was removed.
     pub(crate) fn is_gone(&self, node: u32) -> bool {
         self.shared.access(|core| core.cards[node as usize].is_gone)
+    }
+
+    /// Returns whether the card at `node` answers and decodes memory accesses. Unlike a read of its configuration space, this takes no
+    /// posted write along.
+    pub(crate) fn decodes(&self, node: u32) -> bool {
+        self.shared.access(|core| {
+            let card = &core.cards[node as usize];
+            card.answers() && card.config.decodes_memory()
+        })
     }
 
     #[cfg(test)]

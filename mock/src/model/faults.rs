@@ -6,6 +6,7 @@ use crate::card::host_jobs::Misanswer;
 use crate::engine::streams::ResourceId;
 use crate::event::Event;
 use crate::fault::{Fault, When};
+use crate::profile::version;
 use crate::proto::novog::Garbled;
 use crate::proto::optweb::stream::Watched;
 use crate::world::Core;
@@ -26,6 +27,9 @@ impl Core {
     }
 
     pub(crate) fn strike(&mut self, fault: Fault) {
+        if fault.needs_bit_errors() && self.env.profile.version < version::BIT_ERRORS {
+            return;
+        }
         match fault {
             Fault::Freeze { node, .. } | Fault::Vanish { node } => {
                 let index = node as usize;
@@ -82,7 +86,7 @@ impl Core {
         let at = rest.purpose.at();
         let on = self.on(at.card);
         let goes_on = match rest.purpose.served() {
-            Some(id) => on.is_served(id),
+            Some(id) => on.is_served(id) && !on.card.is_frozen,
             None => on.lane(at).epoch == rest.epoch,
         };
         if goes_on {
@@ -167,10 +171,16 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use cmdseq::{Instruction, Operand};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::Profile;
+    use crate::environment::Pace;
+    use crate::fault::Moved;
+    use crate::profile::{Hardware, Profile, version};
+    use crate::testing::Host;
 
     #[test]
     fn a_link_is_down_until_its_last_outage_ends() {
@@ -183,6 +193,43 @@ mod tests {
         assert_eq!(up_after(&|core| core.link_down(0, 1, false)), [false; 2]);
         assert_eq!(up_after(&|core| core.link_up(0, 1)), [false; 2]);
         assert_eq!(up_after(&|core| core.link_up(0, 1)), [true; 2]);
+    }
+
+    #[test]
+    fn a_card_that_tells_no_bit_error_has_none() {
+        for version in [version::BIT_ERRORS - 1, version::BIT_ERRORS] {
+            let hardware = Hardware { bits_per_error: Some(1 << 60), ..Hardware::default() };
+            let profile = Profile { version, ..Profile::optweb(2) };
+            let is_told = version == version::BIT_ERRORS;
+            assert_eq!(Profile { hardware, ..profile.clone() }.check().is_ok(), is_told);
+            let mut core = Core::new(profile);
+            core.plant(Fault::Garble { from: 0, to: 1, after: 0 });
+            core.plant(Fault::FlipBits { node: 0, address: 0, bits: 2 });
+            core.plant(Fault::Unanswered { node: 0, after: 0 });
+            core.plant(Fault::Poisoned { node: 0, after: 0 });
+            assert_eq!(core.cards[0].links[0].garbles.len(), usize::from(is_told));
+            assert_eq!(core.cards[0].memory.read(0, 1).is_err(), is_told);
+            assert_eq!(core.env.host.misanswers.len(), 2 * usize::from(is_told));
+        }
+    }
+
+    #[test]
+    fn a_card_that_stops_in_the_middle_of_a_reply_does_not_complete_it() {
+        const BYTES: u64 = 1 << 20;
+        let middle = Moved { node: 0, tag: None, transfer: 0, bytes: BYTES / 2 };
+        for when in [When::Moved(middle), When::After(20_000_000)] {
+            let mut core = Core::new(Profile { version: 4, ..Profile::optweb(2) });
+            core.env.pace = Pace::Due;
+            let host = Arc::new(Host::default());
+            host.attach(&mut core, 0);
+            core.plant(Fault::Freeze { node: 1, when });
+            core.begin_alone(0, Instruction::rdma_read(1, Operand::card(0), Operand::card(0), BYTES));
+            while core.run_some(1) {
+                core.env.hold_bytes = 0;
+            }
+            assert!(core.cards[1].is_frozen && core.cards[0].is_busy(), "{when:?}");
+            assert_eq!(host.statuses(), [], "{when:?}");
+        }
     }
 
     /// A way is trained and lost at both ends: what is on it is known to be from before by what its sender knows.

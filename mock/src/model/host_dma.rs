@@ -83,7 +83,9 @@ mod tests {
     use cmdseq::{Instruction, Operand};
 
     use super::*;
+    use crate::card::config_space::Uncorrectable;
     use crate::environment::Pace;
+    use crate::fault::Fault;
     use crate::profile::Profile;
     use crate::testing::Host;
 
@@ -104,6 +106,25 @@ mod tests {
         assert!(!core.uses_host(0) && !core.cards[0].is_busy());
         let writes = host.writes.lock().unwrap().len();
         (writes, core.cards[0].memory.read(0, BYTES).unwrap())
+    }
+
+    #[test]
+    fn a_card_that_was_reset_reports_no_read_of_before() {
+        let (mut core, host) = (Core::new(Profile::optweb(2)), Arc::new(Host::default()));
+        core.env.pace = Pace::Due;
+        for is_reset in [true, false] {
+            host.attach(&mut core, 0);
+            core.plant(Fault::Unanswered { node: 0, after: 0 });
+            core.begin_alone(0, Instruction::copy(Operand::host(4096), Operand::card(0), BYTES));
+            if is_reset {
+                core.reset(0);
+            }
+            while core.run_some(1) {}
+            let mut errors = [0; 4];
+            core.cards[0].config.read(0x104, &mut errors);
+            let reported = if is_reset { 0 } else { 1 << Uncorrectable::CompletionTimeout as u32 };
+            assert_eq!(u32::from_le_bytes(errors), reported);
+        }
     }
 
     #[test]

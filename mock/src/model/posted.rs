@@ -28,9 +28,7 @@ impl Core {
 
     /// Has all posted writes of the card act: a read or an access to configuration space does not pass them.
     pub(crate) fn push_posted(&mut self, index: usize) {
-        while self.cards[index].posted.len() > 0 {
-            self.act_next(index);
-        }
+        self.posted_due(index, u64::MAX);
     }
 
     /// A posted write has been under way for the longest time: it acts, after those before it.

@@ -263,7 +263,7 @@ fn queue_place(offset: u32) -> Option<u32> {
 mod tests {
     use std::sync::Arc;
 
-    use cmdseq::Instruction;
+    use cmdseq::{Completion, Instruction};
 
     use super::*;
     use crate::environment::Pace;
@@ -312,5 +312,28 @@ mod tests {
         assert_eq!(core.cards[0].sequencer.prefetched.len(), 1);
         core.write_register(0, ENABLE, 0);
         assert!(core.cards[0].sequencer.prefetched.is_empty());
+    }
+
+    #[test]
+    fn what_was_issued_before_the_queue_was_disabled_is_not_completed() {
+        for (instruction, is_launch) in [(Instruction::delay(1000), false), (Instruction::launch(0, [0; 3]), true)] {
+            let (mut core, host) = card();
+            core.cards[0].resident[0] = vec![Instruction::delay(1000); 2];
+            core.cards[0].sequencer.prefetched = [instruction.encode()].into();
+            core.on(0).kick();
+            while core.cards[0].oldest().is_none() {
+                assert!(core.run_some(1));
+            }
+            core.write_register(0, ENABLE, 0);
+            core.write_register(0, ENABLE, 1);
+            core.cards[0].sequencer.prefetched.push_back(Instruction::nop().with_tag(7).encode());
+            assert_eq!(retired(&mut core), 1, "launch: {is_launch}");
+            let writes = host.writes.lock().unwrap();
+            let tags: Vec<u16> =
+                writes.iter().map(|(_, word)| Completion::decode(word[..].try_into().unwrap()).tag).collect();
+            drop(writes);
+            assert_eq!(tags, [7], "launch: {is_launch}");
+            assert_eq!(core.read_register(0, sequencer::QUEUES_OFFSET + queue::COMPLETION_TAIL), 1);
+        }
     }
 }

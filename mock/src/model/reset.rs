@@ -13,6 +13,9 @@ impl Core {
     pub(crate) fn reset(&mut self, index: usize) {
         let contents = self.cards[index].reset_function();
         self.env.discarded.push(Box::new(contents));
+        // The function waits for no answer any more.
+        self.env.host.unanswered.retain(|(_, active)| active.card != index);
+        self.env.host.split.iter_mut().filter(|split| split.active.card == index).for_each(|split| split.fault = None);
         self.clear_logic(index);
         let takes_time = self.env.profile.hardware.reset_ms > 0;
         self.cards[index].readiness = if takes_time { Readiness::Resetting } else { Readiness::Ready };
@@ -143,6 +146,23 @@ mod tests {
             core.poll_reset(1);
         }
         assert_eq!(core.cards[1].readiness, Readiness::Ready);
+    }
+
+    #[test]
+    fn a_reset_of_the_logic_clears_the_counts_of_errors_and_keeps_the_memory() {
+        let mut core = core(0);
+        core.cards[0].memory.write(128, &[7]).unwrap();
+        core.cards[0].memory.flip_bits(64, 1);
+        core.cards[0].memory.read(64, 1).unwrap();
+        core.cards[0].link_errors = 1;
+        let counts =
+            |core: &mut Core| [sequencer::MEMORY_CORRECTED, sequencer::LINK_ERRORS].map(|at| core.read_register(0, at));
+        assert_eq!(counts(&mut core), [1; 2]);
+        core.reset_logic(0);
+        assert_eq!(counts(&mut core), [0; 2]);
+        assert_eq!(core.cards[0].memory.read(128, 1).unwrap(), [7]);
+        core.cards[0].memory.read(64, 1).unwrap();
+        assert_eq!(counts(&mut core), [1, 0]);
     }
 
     #[test]

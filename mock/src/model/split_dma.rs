@@ -45,7 +45,7 @@ impl Core {
             if split.active.writes() {
                 writing.push(card);
             }
-            if !self.cards[split.active.card].runs(&split.active) {
+            if split.fault.is_some() || !self.cards[split.active.card].runs(&split.active) {
                 continue;
             }
             if !split.has_begun()
@@ -59,8 +59,8 @@ impl Core {
                 let misanswer = if split.active.writes() { None } else { self.env.host.misanswer(card) };
                 split.requests.push(Request { left, pending: None, misanswer });
             }
-            if split.is_over() {
-                return Some(Next::End { job, result: Ok(()) });
+            if let Some(result) = split.result() {
+                return Some(Next::End { job, result });
             }
             let requests = split.requests.iter().enumerate().filter(|(_, request)| request.pending.is_none());
             ready.extend(requests.map(|(request, _)| (job, request)));
@@ -80,11 +80,8 @@ impl Core {
         let HostDma { split, dice, .. } = &mut self.env.host;
         let Request { left, misanswer, .. } = &split[job].requests[request];
         match misanswer {
-            Some(Misanswer::Never) => {
-                let lost = split.remove(job);
-                return self.on(lost.active.card).leave_unanswered(lost.active);
-            }
-            Some(Misanswer::Poisoned) => return self.end_split(job, Err(HostFault::Poisoned)),
+            Some(Misanswer::Never) => return self.split_failed(job, HostFault::TimedOut),
+            Some(Misanswer::Poisoned) => return self.split_failed(job, HostFault::Poisoned),
             None => {}
         }
         let part = left.start..split[job].part_end(left, dice);
@@ -111,7 +108,6 @@ impl Core {
             .iter()
             .enumerate()
             .find_map(|(job, split)| split.requests.iter().position(is_its).map(|request| (job, request)));
-        // Nothing waits for an answer after a fault.
         let Some((job, request)) = found else { return };
         let split = &mut self.env.host.split[job];
         let Request { left, pending, .. } = &mut split.requests[request];
@@ -124,29 +120,43 @@ impl Core {
             self.env.hold_bytes += data.len() as u64;
             split.active.buffer[part].copy_from_slice(data);
         }
-        let active = &self.env.host.split[job].active;
-        if self.cards[active.card].runs(active) {
+        let split = &self.env.host.split[job];
+        // A fault is reported even if an abort has made the job void.
+        if split.fault.is_some() || self.cards[split.active.card].runs(&split.active) {
             self.part_moved(job, request, end, result.map(drop));
         }
     }
 
     fn part_moved(&mut self, job: usize, request: usize, end: u64, result: Result<(), DmaFault>) {
         if let Err(fault) = result {
-            return self.end_split(job, Err(HostFault::Refused(fault)));
+            return self.split_failed(job, HostFault::Refused(fault));
         }
         let split = &mut self.env.host.split[job];
         split.requests[request].left.start = end;
         if split.requests[request].left.is_empty() {
             split.requests.remove(request);
         }
-        if split.is_over() {
-            self.end_split(job, Ok(()));
+        self.end_if_over(job);
+    }
+
+    /// A request of a job failed. The first fault is the job's.
+    fn split_failed(&mut self, job: usize, fault: HostFault) {
+        self.env.host.split[job].fault.get_or_insert(fault);
+        self.end_if_over(job);
+    }
+
+    fn end_if_over(&mut self, job: usize) {
+        if let Some(result) = self.env.host.split[job].result() {
+            self.end_split(job, result);
         }
     }
 
     /// Ends a job, or goes on with a copy within host memory that has been read.
     fn end_split(&mut self, job: usize, result: Result<(), HostFault>) {
         let mut active = self.env.host.split.remove(job).active;
+        if result == Err(HostFault::TimedOut) {
+            return self.on(active.card).leave_unanswered(active);
+        }
         match self.on(active.card).after_request(&mut active, result) {
             Some(result) => self.on(active.card).job_ended(active, result),
             None => self.env.host.split.push(Split::new(active)),
@@ -159,18 +169,89 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
 
-    use cmdseq::{Instruction, Operand};
+    use cmdseq::completion::Status;
+    use cmdseq::{Completion, Instruction, Operand};
     use fpga_hal::endpoint::{DmaPort, InterruptPort};
     use fpga_regs::sequencer::queue;
 
     use super::*;
     use crate::card::bus_ports::BusPorts;
+    use crate::card::config_space::Uncorrectable;
     use crate::environment::Pace;
     use crate::profile::{Hardware, Profile};
 
     const BYTES: u64 = 20_000;
-    /// Most bytes of a request, after a reset.
+    /// Most bytes of a write, after a reset.
     const MOST: u64 = 128;
+
+    /// A host that answers reads on demand.
+    #[derive(Default)]
+    struct Slow {
+        reads: Mutex<Vec<DmaTag>>,
+        statuses: Mutex<Vec<Status>>,
+    }
+
+    impl DmaPort for Slow {
+        fn read(&self, tag: DmaTag, _: Iova, _: &mut [u8]) -> DmaProgress {
+            self.reads.lock().unwrap().push(tag);
+            DmaProgress::Pending
+        }
+
+        fn write(&self, _: DmaTag, _: Iova, data: &[u8]) -> DmaProgress {
+            self.statuses.lock().unwrap().push(Completion::decode(data.try_into().unwrap()).status);
+            DmaProgress::Done(Ok(()))
+        }
+    }
+
+    impl InterruptPort for Slow {
+        fn raise(&self, _: u16) {}
+        fn set_intx(&self, _: bool) {}
+    }
+
+    #[test]
+    fn a_job_that_fails_ends_after_the_last_answer() {
+        let cases = [None, Some(Misanswer::Poisoned), Some(Misanswer::Never)];
+        for (planted, is_aborted) in cases.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+            let hardware = Hardware { split_dma: Some(1), ..Hardware::default() };
+            let mut core = Core::new(Profile { hardware, ..Profile::optweb(2) });
+            core.env.pace = Pace::Due;
+            let host = Arc::new(Slow::default());
+            let card = &mut core.cards[0];
+            card.bus = Some(BusPorts::new(Arc::clone(&host) as _, Arc::clone(&host) as _));
+            card.config.write(4, &[6, 0]);
+            card.rings.configure(queue::DEPTH, 4);
+            card.rings.configure(queue::ENABLE, 1);
+            core.env.host.misanswers.extend(planted.map(|misanswer| (0, 0, misanswer)));
+            core.begin_alone(0, Instruction::copy(Operand::host(0), Operand::card(0), BYTES));
+            while core.run_some(1) {}
+            let tags = host.reads.lock().unwrap().clone();
+            assert!(tags.len() > 2, "{planted:?}: {} reads", tags.len());
+            for (place, tag) in tags.iter().enumerate() {
+                assert!(core.uses_host(0), "{planted:?}, {place} of {} answers", tags.len());
+                if !is_aborted || place == 0 {
+                    assert!(core.cards[0].is_busy() && host.statuses.lock().unwrap().is_empty());
+                }
+                let is_first = place == 0 && planted.is_none();
+                core.host_dma_completed(*tag, if is_first { Err(DmaFault::HostGone) } else { Ok(&[]) });
+                while core.run_some(1) {}
+                if is_aborted && place == 0 {
+                    core.on(0).abort();
+                }
+            }
+            assert!(!core.uses_host(0) && !core.cards[0].is_busy(), "{planted:?}");
+            let status = if is_aborted { Status::Aborted } else { Status::HostReadFault };
+            assert_eq!(*host.statuses.lock().unwrap(), [status], "{planted:?}");
+            let mut errors = [0; 4];
+            core.cards[0].config.read(0x104, &mut errors);
+            let reported = match planted {
+                None => 0,
+                Some(Misanswer::Poisoned) => 1 << Uncorrectable::PoisonedTlp as u32,
+                Some(Misanswer::Never) => 1 << Uncorrectable::CompletionTimeout as u32,
+            };
+            assert_eq!(u32::from_le_bytes(errors), reported, "{planted:?}");
+            assert_eq!(host.reads.lock().unwrap().len(), tags.len(), "no more reads");
+        }
+    }
 
     /// What a card does to its host.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

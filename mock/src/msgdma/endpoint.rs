@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, Interposer, InterruptPort, ResetKind};
 use fpga_regs::msgdma::BLOCK_BYTES;
 
 use crate::card::config_space::{Command, ConfigSpace};
@@ -81,18 +81,14 @@ impl CardWithEngine {
     }
 }
 
-impl Endpoint for CardWithEngine {
-    fn layout(&self) -> Layout {
-        self.card.layout()
+impl Interposer for CardWithEngine {
+    fn behind(&self) -> &dyn Endpoint {
+        &*self.card
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {
         self.lock().port = Some(Arc::clone(&dma));
         self.card.attach(dma, interrupts);
-    }
-
-    fn config_read(&self, offset: u16, data: &mut [u8]) {
-        self.card.config_read(offset, data);
     }
 
     fn config_write(&self, offset: u16, data: &[u8]) {

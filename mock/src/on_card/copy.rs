@@ -3,7 +3,7 @@
 use cmdseq::completion::Status;
 use cmdseq::{AddressSpace, Instruction};
 
-use crate::card::host_jobs::{HostFault, Job, REQUEST_BYTES};
+use crate::card::host_jobs::{HostFault, Job, PIECE_BYTES};
 use crate::card::running::{Running, Work, memory_refusal};
 use crate::event::Step;
 use crate::on_card::OnCard;
@@ -43,7 +43,7 @@ impl OnCard<'_> {
             return;
         };
         let (Instruction { source, destination, .. }, done) = (*instruction, *done);
-        let bytes = (instruction.bytes - done).min(REQUEST_BYTES);
+        let bytes = (instruction.bytes - done).min(PIECE_BYTES);
         // Of card memory the range is checked; what leaves host memory, the bus refuses.
         let (from, to) = (source.address.wrapping_add(done), destination.address.wrapping_add(done));
         let job = match (source.space, destination.space) {
@@ -69,7 +69,7 @@ impl OnCard<'_> {
         // Both ends of the piece are rounded alike, so that all pieces take what the whole does.
         let on_the_link = |bytes: u64| u128::from(bytes) * 8_000_000 / host_mbps;
         let before = on_the_link(*done);
-        *done += (instruction.bytes - *done).min(REQUEST_BYTES);
+        *done += (instruction.bytes - *done).min(PIECE_BYTES);
         let piece = u64::try_from(on_the_link(*done) - before).unwrap_or(u64::MAX);
         let is_last = *done == instruction.bytes;
         let dispatch = self.env.profile.cycles(self.env.profile.dispatch_cycles);

@@ -3,7 +3,7 @@
 use cmdseq::completion::{self, Completion};
 use cmdseq::instruction;
 use fpga_hal::Iova;
-use fpga_hal::endpoint::{DmaProgress, DmaTag};
+use fpga_hal::endpoint::DmaProgress;
 
 use crate::card::Card;
 use crate::card::config_space::Uncorrectable;
@@ -27,9 +27,9 @@ impl OnCard<'_> {
     /// Starts a job for the card, or queues it. The job ends before the clock advances, perhaps before this returns, so callers
     /// must be done.
     pub(crate) fn push_host_job(&mut self, job: Job) {
-        let (card, epoch, life) = (self.index(), self.card.job_epoch(&job), self.card.rings.life());
+        let (card, epoch) = (self.index(), self.card.job_epoch(&job));
         let buffer = std::mem::take(&mut self.env.host.spare);
-        let active = Active { card, epoch, life, job, buffer, is_writing: false };
+        let active = Active { card, epoch, job, buffer, is_writing: false };
         // What waits from before the card's last reset is void.
         self.env.host.waiting.retain(|other| other.card != card || other.epoch == self.card.job_epoch(&other.job));
         let is_split = self.env.profile.hardware.split_dma.is_some();
@@ -91,14 +91,14 @@ impl OnCard<'_> {
     pub(crate) fn prepare(&mut self, active: &mut Active) -> Result<Iova, Result<(), HostFault>> {
         let card = &mut *self.card;
         let (iova, bytes) = match active.job {
-            Job::Fetch => {
+            Job::Fetch { life } => {
                 // The host may have disabled the queue, or disabled and enabled it, since the job was queued.
-                let next = card.rings.next_fetch(FETCH_WORDS).filter(|_| card.rings.life() == active.life);
+                let next = card.rings.next_fetch(FETCH_WORDS).filter(|_| card.rings.life() == life);
                 let (address, words) = next.ok_or(Ok(()))?;
                 (address, words as usize * instruction::BYTES)
             }
-            Job::Complete { completion, .. } => {
-                let (address, phase) = card.rings.begin_completion(active.life).ok_or(Ok(()))?;
+            Job::Complete { completion, life, .. } => {
+                let (address, phase) = card.rings.begin_completion(life).ok_or(Ok(()))?;
                 let word: [u8; completion::BYTES] = Completion { phase, ..completion }.encode();
                 active.buffer.clear();
                 active.buffer.extend(word);
@@ -150,14 +150,13 @@ impl OnCard<'_> {
 
     /// A read of the job will never be answered. Meanwhile time passes.
     pub(crate) fn leave_unanswered(&mut self, active: Active) {
-        let DmaTag(number) = self.env.host.next_tag();
-        self.env.host.unanswered.push((number, active));
+        let number = self.env.host.leave_unanswered(active);
         self.env.schedule_in(COMPLETION_TIMEOUT_PS, Event::Unanswered { number });
     }
 
     pub(crate) fn job_ended(&mut self, active: Active, result: Result<(), (HostFault, bool)>) {
         let is_current = self.card.runs(&active);
-        let Active { card, life, job, buffer, .. } = active;
+        let Active { card, job, buffer, .. } = active;
         match result {
             Err((HostFault::TimedOut, _)) => self.card.config.report(Uncorrectable::CompletionTimeout),
             Err((HostFault::Poisoned, _)) => self.card.config.report(Uncorrectable::PoisonedTlp),
@@ -165,13 +164,13 @@ impl OnCard<'_> {
         }
         if is_current {
             let at = LaneId::first(card);
-            let is_same_queue = self.card.rings.life() == life;
+            let present = self.card.rings.life();
             let data = result.map(|()| &buffer[..]).map_err(|(fault, _)| fault);
             match job {
                 // Fetches and completions of a queue that was disabled are dropped.
-                Job::Fetch if !is_same_queue => self.fetched(Ok(&[])),
-                Job::Complete { .. } if !is_same_queue => self.completion_dropped(),
-                Job::Fetch => self.fetched(data),
+                Job::Fetch { life } if life != present => self.fetched(Ok(&[])),
+                Job::Complete { life, .. } if life != present => self.completion_dropped(),
+                Job::Fetch { .. } => self.fetched(data),
                 Job::Complete { interrupt, .. } => self.completion_written(interrupt, result.is_ok()),
                 Job::In { .. } | Job::Out { .. } | Job::Through { .. } => self.host_copied(at, result),
                 Job::Table { .. } => self.table_read(at, data),
@@ -197,7 +196,7 @@ impl Card {
     /// instruction, which is no exchange.
     fn job_epoch(&self, job: &Job) -> u64 {
         match job {
-            Job::Fetch | Job::Complete { .. } => self.epoch,
+            Job::Fetch { .. } | Job::Complete { .. } => self.epoch,
             Job::In { .. } | Job::Out { .. } | Job::Through { .. } | Job::Table { .. } => self.lanes[0].epoch,
         }
     }

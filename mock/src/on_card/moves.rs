@@ -126,7 +126,8 @@ mod tests {
             let card = &mut core.cards[1];
             let instruction = Instruction::fill(Operand::card(0), BYTES, 0);
             let order = card.sequencer.in_flight.begin();
-            card.lanes[0].running = Some(Running { work: Work::Timed, ..Running::begun(instruction, 0, order) });
+            card.lanes[0].running =
+                Some(Running { work: Work::Timed, ..Running::begun(instruction, 0, order, card.rings.life()) });
             let payload = core.cards[0].memory.payload(0, BYTES).unwrap();
             core.on(1).start_move(LaneId::first(1), Data::Block { payload, to: 0 }, Then::LocalDone);
             assert_eq!(core.env.hold_bytes, HOLD_BYTES);

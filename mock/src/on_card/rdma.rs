@@ -177,11 +177,10 @@ impl OnCard<'_> {
         if self.card.is_frozen {
             return;
         }
-        for at in self.lanes() {
-            if let Some(issued) = self.issued(at).filter(|issued| issued.port == port) {
-                let peer = issued.peer as u16;
-                self.fail(at, (Status::LinkDown, peer));
-            }
+        let at = LaneId::first(self.index());
+        if let Some(issued) = self.issued(at).filter(|issued| issued.port == port) {
+            let peer = issued.peer as u16;
+            self.fail(at, (Status::LinkDown, peer));
         }
     }
 }

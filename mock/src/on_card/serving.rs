@@ -43,8 +43,7 @@ impl OnCard<'_> {
     }
 
     pub(crate) fn served(&self, id: ServedId) -> Option<&Served> {
-        let is_it = |one: &&Served| one.port == id.port && one.lane == id.at.lane && one.number == id.number;
-        self.card.served.iter().find(is_it)
+        self.card.served.iter().find(|one| one.is(id))
     }
 
     /// Whether the card still serves the operation.
@@ -52,21 +51,19 @@ impl OnCard<'_> {
         self.served(id).is_some()
     }
 
-    /// Checks an operation that a link has announced, and returns whether it is admitted. A lane has one at a time.
+    /// Checks an operation that a link has announced, and returns whether it is admitted. A card issues one at a time.
     fn admit(&mut self, id: ServedId, request: Request, reader: Option<Reader>) -> bool {
         let card = &mut *self.card;
         let node = self.env.ports.peer(card.node, id.port);
         let admission = card.admit(node, &request);
-        card.served.retain(|one| (one.port, one.lane) != (id.port, id.at.lane));
-        let (port, lane, number) = (id.port, id.at.lane, id.number);
-        card.served.push(Served { port, lane, number, admission, request, reader });
+        card.served.retain(|one| one.port != id.port);
+        card.served.push(Served { port: id.port, number: id.number, admission, request, reader });
         admission.is_some()
     }
 
     /// The operation is served, or given up: a `close` may wait for that.
     fn forget(&mut self, id: ServedId) {
-        let is_it = |one: &Served| one.port == id.port && one.lane == id.at.lane && one.number == id.number;
-        self.card.served.retain(|one| !is_it(one));
+        self.card.served.retain(|one| !one.is(id));
         self.transfer_ended();
     }
 

@@ -29,7 +29,7 @@ pub struct Hardware {
     pub drift_ppm: u32,
     /// One in so many bits that links carry is wrong. OPTWEB has no retry: a block, burst, signal or request with a bit error is
     /// lost. The card that it comes to counts it in LINK_ERRORS; an instruction that waits for the data fails with
-    /// [`LinkError`](cmdseq::Status::LinkError).
+    /// [`LinkError`](cmdseq::Status::LinkError). The cards need version 1.6 of the registers.
     pub bits_per_error: Option<u64>,
     /// Milliseconds of the fabric's time that a reset of a card takes. In the first half the function answers nothing: all reads are
     /// all-ones. In the second half it answers, and its sequencer trains links: READY is 0, and writes to its registers do

@@ -89,7 +89,8 @@ pub enum ProfileError {
     },
     /// A version of the registers that no mock card has.
     #[error(
-        "invalid version of the registers: 1.{minor} (a mock card has 1.{oldest} to 1.{current}, and lanes from 1.{lanes} on)"
+        "invalid version of the registers: 1.{minor} (a mock card has 1.{oldest} to 1.{current}, lanes from 1.{lanes} on, and bit \
+         errors from 1.{bit_errors} on)"
     )]
     Version {
         /// Requested minor version.
@@ -100,6 +101,8 @@ pub enum ProfileError {
         current: u32,
         /// First minor version with lanes.
         lanes: u32,
+        /// First minor version of cards that report bit errors.
+        bit_errors: u32,
     },
     /// Too many windows.
     #[error("invalid number of windows: {windows} (a card has at most {most})")]
@@ -266,9 +269,11 @@ impl Profile {
             Topology::FullyConnected | Topology::Dragonfly { .. } => version::OLDEST,
         };
         let is_possible = (oldest..=version::CURRENT).contains(&self.version);
-        if !is_possible || (self.lanes > 1 && self.version < version::LANES) {
-            let (current, lanes) = (version::CURRENT, version::LANES);
-            return Err(ProfileError::Version { minor: self.version, oldest, current, lanes });
+        let has_all = (self.lanes == 1 || self.version >= version::LANES)
+            && (self.hardware.bits_per_error.is_none() || self.version >= version::BIT_ERRORS);
+        if !is_possible || !has_all {
+            let (current, lanes, bit_errors) = (version::CURRENT, version::LANES, version::BIT_ERRORS);
+            return Err(ProfileError::Version { minor: self.version, oldest, current, lanes, bit_errors });
         }
         self.check_topology()?;
         Ok(self.topology.check(self.nodes)?)

@@ -17,7 +17,7 @@ pub(crate) const ROUTERS: u32 = 6;
 pub(crate) const SWITCHES: u32 = 7;
 
 /// The first minor version that counts bit errors.
-const BIT_ERRORS: u32 = 6;
+pub(crate) const BIT_ERRORS: u32 = 6;
 
 /// Whether cards of minor version `minor` have the register at `offset` of the sequencer's block. Others read as zero.
 pub(crate) const fn has_register(minor: u32, offset: u32) -> bool {

@@ -17,9 +17,11 @@ use fpga_regs::{card_ring, descriptor_bypass, pci, sequencer};
 use crate::card::config_space::Command;
 use crate::fabric::Fabric;
 use crate::profile::Shell;
+use crate::xdma::block::{Block, ListHeader};
 use crate::xdma::bypass::Bypass;
+use crate::xdma::region::Region;
 use crate::xdma::rings::{self, RingBlock, RingMemory};
-use crate::xdma::user_bar::{Block, ListHeader, UserBar};
+use crate::xdma::user_bar::UserBar;
 
 /// The sequencer's block in the user BAR.
 const SEQUENCER: Range<u32> = 0x1000..0x2000;
@@ -74,8 +76,8 @@ impl Behind {
     }
 
     /// Returns the user BAR of the card, with the blocks of the sequencer.
-    pub(super) fn user_bar(&self) -> UserBar {
-        let mut bar = UserBar::new(SEQUENCER.start);
+    pub(super) fn user_bar(&self, region: Region) -> UserBar {
+        let mut bar = UserBar::new(SEQUENCER.start, region);
         bar.place(SEQUENCER, Box::new(SequencerBlock(self.clone())));
         match &self.reach {
             Reach::Rings { rings, is_in_bypass } => {

@@ -123,6 +123,15 @@ impl Bypass {
         channel.runs += 1;
     }
 
+    /// The function was reset: what was asked for before does not count any more.
+    pub(super) fn reset(&self) {
+        let mut channels = self.lock();
+        for direction in [Direction::H2c, Direction::C2h] {
+            let channel = channels.of(direction);
+            *channel = Channel { runs: channel.runs + 1, ..Channel::default() };
+        }
+    }
+
     /// Returns what has happened on a channel since the last call.
     pub(super) fn take_progress(&self, direction: Direction) -> Progress {
         std::mem::take(&mut self.lock().of(direction).progress)
@@ -205,6 +214,25 @@ mod tests {
 
         fn write(&self, tag: DmaTag, iova: Iova, data: &[u8]) -> DmaProgress {
             self.read(tag, iova, &mut data.to_vec())
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_reset_does_not_count_after_it() {
+        let (bypass, bus) = (Bypass::new(|| ()), Arc::new(Later::default()));
+        bypass.attach(bus.clone());
+        for direction in [Direction::H2c, Direction::C2h] {
+            bypass.set(true, [(Direction::H2c, u32::MAX), (Direction::C2h, u32::MAX)]);
+            bypass.start(direction);
+            let progress = match direction {
+                Direction::H2c => bypass.read(DmaTag(1), Iova(0x1000), &mut [0; 8]),
+                Direction::C2h => bypass.write(DmaTag(1), Iova(0x1000), &[0; 8]),
+            };
+            assert_eq!(progress, DmaProgress::Pending);
+            let asked = bus.0.lock().unwrap().pop().unwrap();
+            bypass.reset();
+            assert_eq!(bypass.completed(asked, Ok(&[1; 8])).unwrap(), (DmaTag(1), Ok(&[1; 8][..])));
+            assert_eq!(bypass.take_progress(direction).completed, 0);
         }
     }
 

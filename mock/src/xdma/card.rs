@@ -90,22 +90,22 @@ impl Card {
     /// A card without a sequencer.
     pub(super) fn new(shape: Shape, node: u32, budget: &Arc<Budget>) -> Self {
         let memory = Memory::Own(CardMemory::new(shape.memory_bytes, node, budget));
-        Card::with(shape, UserBar::new(0), memory, None)
+        let region = Region::new();
+        Card::with(shape, UserBar::new(0, region.clone()), region, memory, None)
     }
 
     /// A card of a fabric.
     pub(super) fn before(behind: Behind, shape: Shape) -> Self {
-        let (bar, memory) = (behind.user_bar(), Memory::of(&behind));
-        Card::with(shape, bar, memory, Some(behind))
+        let region = Region::new();
+        let (bar, memory) = (behind.user_bar(region.clone()), Memory::of(&behind));
+        Card::with(shape, bar, region, memory, Some(behind))
     }
 
-    fn with(shape: Shape, mut user_bar: UserBar, memory: Memory, behind: Option<Behind>) -> Self {
+    fn with(shape: Shape, mut user_bar: UserBar, region: Region, memory: Memory, behind: Option<Behind>) -> Self {
         let cms = Cms::new();
-        let region = Region::new();
         let icap = Icap::new(region.clone(), behind.clone());
         user_bar.place(alveo::HWICAP..alveo::HWICAP + hwicap::BLOCK_BYTES, Box::new(icap.clone()));
-        user_bar.place(alveo::DECOUPLER..alveo::DECOUPLER + decoupler::BLOCK_BYTES, Box::new(region.clone()));
-        user_bar.decouple(region);
+        user_bar.place(alveo::DECOUPLER..alveo::DECOUPLER + decoupler::BLOCK_BYTES, Box::new(region));
         user_bar.place(alveo::CMS..alveo::CMS + cms::WINDOW_BYTES, Box::new(cms.clone()));
         let bypass = behind.as_ref().and_then(Behind::bypass).cloned();
         let channel = |direction, number, count| {
@@ -147,13 +147,17 @@ impl Card {
         }
     }
 
-    /// Resets the function: registers, but not the memory, nor what user logic asserts.
+    /// Resets the function: its registers, and the card of a fabric behind it with its memory. The memory of a card without a
+    /// sequencer stays, and so does what user logic asserts.
     pub(super) fn reset(&mut self) {
         let asserted = self.user_lines.asserted;
         self.config.reset(&FUNCTION);
         self.msix = Msix::new(FUNCTION.msix);
         for channel in &mut self.channels {
             *channel = Channel::new(channel.direction, channel.number, channel.is_bypassed);
+        }
+        if let Some(bypass) = &self.bypass {
+            bypass.reset();
         }
         self.channel_lines = Lines::new(self.shape.h2c + self.shape.c2h);
         self.user_lines = Lines::new(USER_INTERRUPTS);

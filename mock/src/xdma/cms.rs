@@ -10,7 +10,7 @@ use fpga_regs::cms::{
     OPCODE_SHIFT, REQUEST, RESET, RUNS, SENSOR_STEP, STATUS, VERSION, state,
 };
 
-use crate::xdma::user_bar::Block;
+use crate::xdma::block::Block;
 
 /// Reads of STATUS_2 from the start of the processor until the map is ready.
 const START_READS: u32 = 8;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 use fpga_hal::BarIndex;
-use fpga_hal::endpoint::{BarLayout, DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
+use fpga_hal::endpoint::{DmaFault, DmaPort, DmaTag, Endpoint, InterruptPort, Layout, ResetKind};
 use fpga_regs::xdma;
 
 use crate::card::bus_ports::BusPorts;
-use crate::card::config_space::Effect;
+use crate::card::config_space::{Effect, layout};
 use crate::xdma::behind::{Behind, INTERRUPT};
 use crate::xdma::card::Card;
 use crate::xdma::notes::Violation;
@@ -138,11 +138,7 @@ impl Card {
 
 impl Endpoint for CardEndpoint {
     fn layout(&self) -> Layout {
-        let mut bars = [None; BarIndex::COUNT];
-        for (index, bytes) in xdma::FUNCTION.bars {
-            bars[usize::from(*index)] = Some(BarLayout { bytes: *bytes, is_64_bit: true, prefetchable: false });
-        }
-        Layout { bars, dma_bits: xdma::DMA_BITS }
+        layout(&xdma::FUNCTION, xdma::DMA_BITS)
     }
 
     fn attach(&self, dma: Arc<dyn DmaPort>, interrupts: Arc<dyn InterruptPort>) {

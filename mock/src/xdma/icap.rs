@@ -10,8 +10,8 @@ use fpga_regs::hwicap::{
 
 use crate::card::image::Checker;
 use crate::xdma::behind::Behind;
+use crate::xdma::block::Block;
 use crate::xdma::region::{IDCODE, Region};
-use crate::xdma::user_bar::Block;
 
 /// Reads of CONTROL until an operation has ended.
 const OPERATION_READS: u32 = 2;

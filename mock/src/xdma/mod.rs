@@ -9,6 +9,7 @@
 //! through one pair of channels, by descriptor bypass.
 
 mod behind;
+mod block;
 mod bypass;
 mod card;
 mod channel;

@@ -8,7 +8,7 @@ use fpga_regs::decoupler::{
 };
 use fpga_regs::feature_list::{CARD_GUID, Header, TYPE_BBB};
 
-use crate::xdma::user_bar::{Block, Cover, ListHeader};
+use crate::xdma::block::{Block, ListHeader};
 
 /// Id of the interface that images for these cards are made for, `5e0c7a11-90d1-4c0b-8f35-2c1d3b6a9e04`.
 pub const INTERFACE: u128 = 0x5e0c7a11_90d1_4c0b_8f35_2c1d3b6a9e04;
@@ -41,11 +41,10 @@ impl Region {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Before the blocks of the sequencer.
-impl Cover for Region {
-    fn instead(&self, offset: u32) -> Option<u32> {
+    /// Returns what answers a read at `offset` of the user BAR in place of the block that decodes it; `None`: that block. What is
+    /// answered for takes no writes either.
+    pub(super) fn instead(&self, offset: u32) -> Option<u32> {
         let place = offset.checked_sub(BEHIND.start).filter(|_| BEHIND.contains(&offset))?;
         let state = self.lock();
         match state.logic.filter(|_| !state.is_cut_off) {

@@ -11,7 +11,7 @@ use fpga_hal::Iova;
 use fpga_hal::endpoint::{DmaFault, DmaPort, DmaProgress, DmaTag};
 
 use crate::net::noise::Dice;
-use crate::xdma::user_bar::Block;
+use crate::xdma::block::Block;
 
 /// Most words of the host that are late: the bus stores no more.
 const LATE_MAX: usize = 256;

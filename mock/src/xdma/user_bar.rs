@@ -2,58 +2,31 @@
 
 use std::ops::Range;
 
-use fpga_regs::feature_list::{CARD_GUID, GUID, Header, TYPE_AFU};
+use fpga_regs::feature_list::{CARD_GUID, Header, TYPE_AFU};
 use fpga_regs::xdma::USER_BAR_BYTES;
 
-/// A block of registers in the user BAR. Offsets count from its beginning and are multiples of 4.
-pub(super) trait Block: Send {
-    /// Reads a register.
-    fn read32(&mut self, offset: u32) -> u32;
-
-    /// Writes a register.
-    fn write32(&mut self, offset: u32, value: u32);
-
-    /// The function was reset.
-    fn reset(&mut self) {}
-}
-
-/// What is before all blocks.
-pub(super) trait Cover: Send {
-    /// Returns what answers a read at `offset` in place of the block that decodes it; `None`: that block. What is answered for
-    /// takes no writes either.
-    fn instead(&self, offset: u32) -> Option<u32>;
-}
+use crate::card::feature_list::FEATURE_BYTES;
+use crate::xdma::block::{Block, ListHeader};
+use crate::xdma::region::Region;
 
 /// The blocks by the offsets that they decode. Everything else reads zero, and takes writes without effect.
 pub(super) struct UserBar {
     blocks: Vec<(Range<u32>, Box<dyn Block>)>,
-    cover: Option<Box<dyn Cover>>,
+    region: Region,
 }
-
-/// Bytes of the first header of the feature list, with its GUID.
-const LIST_BYTES: u32 = 24;
 
 impl UserBar {
     /// Returns a BAR with the feature list of an accelerator, whose next header is `next` bytes behind the first. 0: there is none.
-    pub(super) fn new(next: u32) -> Self {
+    pub(super) fn new(next: u32, region: Region) -> Self {
         let header = Header { id: 0, revision: 0, next, end_of_list: next == 0, version: 0, kind: TYPE_AFU };
-        let mut bar = UserBar { blocks: Vec::new(), cover: None };
-        bar.place(0..LIST_BYTES, Box::new(ListHeader { header, guid: CARD_GUID }));
+        let mut bar = UserBar { blocks: Vec::new(), region };
+        bar.place(0..FEATURE_BYTES as u32, Box::new(ListHeader { header, guid: CARD_GUID }));
         bar
     }
 
     /// Adds a block. Of several that decode an offset, the first answers.
     pub(super) fn place(&mut self, at: Range<u32>, block: Box<dyn Block>) {
         self.blocks.push((at, block));
-    }
-
-    /// Puts something before all blocks.
-    pub(super) fn decouple(&mut self, cover: impl Cover + 'static) {
-        self.cover = Some(Box::new(cover));
-    }
-
-    fn instead(&self, offset: u32) -> Option<u32> {
-        self.cover.as_ref()?.instead(offset)
     }
 
     fn find(&mut self, offset: u32) -> Option<(u32, &mut dyn Block)> {
@@ -64,7 +37,7 @@ impl UserBar {
     /// Reads 4 or 8 aligned bytes, which are one or two accesses of the bus. `None` for what it does not carry.
     pub(super) fn read(&mut self, offset: u64, data: &mut [u8]) -> Option<()> {
         for (offset, word) in accesses(offset, data.len())?.zip(data.chunks_mut(4)) {
-            let value = match self.instead(offset) {
+            let value = match self.region.instead(offset) {
                 Some(value) => value,
                 None => self.find(offset).map_or(0, |(offset, block)| block.read32(offset)),
             };
@@ -76,7 +49,7 @@ impl UserBar {
     /// Writes 4 or 8 aligned bytes.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Option<()> {
         for (offset, word) in accesses(offset, data.len())?.zip(data.as_chunks().0) {
-            if self.instead(offset).is_none()
+            if self.region.instead(offset).is_none()
                 && let Some((offset, block)) = self.find(offset)
             {
                 block.write32(offset, u32::from_le_bytes(*word));
@@ -94,32 +67,6 @@ impl UserBar {
 fn accesses(offset: u64, bytes: usize) -> Option<impl Iterator<Item = u32>> {
     let is_carried = matches!(bytes, 4 | 8) && offset.is_multiple_of(bytes as u64) && offset < USER_BAR_BYTES;
     is_carried.then(|| (offset as u32..).step_by(4).take(bytes / 4))
-}
-
-/// A header of the feature list, and the GUID behind it.
-pub(super) struct ListHeader {
-    pub(super) header: Header,
-    pub(super) guid: u128,
-}
-
-impl ListHeader {
-    /// Returns the word at `offset`; behind the GUID, zero.
-    pub(super) fn word(&self, offset: u32) -> u32 {
-        let word = |value: u128, at: u64| (value >> (8 * at)) as u32;
-        match u64::from(offset) {
-            at @ 0..GUID => word(self.header.encode().into(), at),
-            at if at < LIST_BYTES.into() => word(self.guid, at - GUID),
-            _ => 0,
-        }
-    }
-}
-
-impl Block for ListHeader {
-    fn read32(&mut self, offset: u32) -> u32 {
-        self.word(offset)
-    }
-
-    fn write32(&mut self, _offset: u32, _value: u32) {}
 }
 
 #[cfg(test)]
@@ -140,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_block_sees_its_own_offsets_in_words() {
-        let mut bar = UserBar::new(0x1000);
+        let mut bar = UserBar::new(0x1000, Region::new());
         bar.place(0x1_0000..0x1_0010, Box::new(Scratch(0)));
         bar.write(0x1_0004, &5_u32.to_le_bytes()).unwrap();
         let mut data = [0; 8];

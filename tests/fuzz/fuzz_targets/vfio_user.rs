@@ -7,12 +7,13 @@
 
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
-use fpga_hal::vfio_user::serve_stream;
+use fpga_hal::vfio_user::Server;
 use fpga_mock::{Fabric, Profile};
 use libfuzzer_sys::fuzz_target;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -118,9 +119,12 @@ fuzz_target!(|data: &[u8]| {
     let fabric = Fabric::new(profile).unwrap();
     let endpoint = fabric.endpoint(0);
     let clock = data.first().is_some_and(|byte| byte & 0x80 == 0).then(|| fabric.start_clock().unwrap());
-    let (client, server) = UnixStream::pair().unwrap();
+    // A directory for this user only, as the server wants.
+    let directory = env::temp_dir().join(format!("fpga-fuzz-{}", process::id()));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).unwrap();
     let begin = Instant::now();
-    let serving = thread::spawn(move || serve_stream(server, endpoint));
+    let serving = Server::bind(directory.join("card"), endpoint).unwrap().spawn().unwrap();
+    let client = UnixStream::connect(serving.path()).unwrap();
     // Reads replies, so that the server does not keep them.
     let mut replies = client.try_clone().unwrap();
     let reading = thread::spawn(move || {
@@ -160,9 +164,11 @@ fuzz_target!(|data: &[u8]| {
         let count = if head[3] & 3 == 0 { head[3] >> 2 } else { head[3] & 1 };
         send(&bytes, head[2], count);
     }
-    let _ = client.shutdown(std::net::Shutdown::Both);
-    serving.join().unwrap().unwrap();
+    // The server handles all messages, and then ends the connection.
+    let _ = client.shutdown(std::net::Shutdown::Write);
     reading.join().unwrap();
+    drop(serving);
+    fs::remove_dir(&directory).unwrap();
     drop(clock);
     // Nobody joins the thread that closes descriptors. While it starts or ends, its memory looks like a leak.
     while threads() > threads_before {

@@ -73,7 +73,7 @@ fn an_instruction_whose_read_fails_says_why_and_uses_nothing() {
     for (Kind { fault, detail, reported, .. }, hardware) in cases() {
         let (fabric, mut card, buffer) = card(hardware);
         // The fetch is one read; of the copy, a split one is many.
-        let after = if hardware == ALL { 100 } else { 1 };
+        let after = if hardware == ALL { 20 } else { 1 };
         fabric.plant(fault(after));
         let began = fabric.statistics().now_ps;
         let copy = Instruction::copy(Operand::host(buffer.iova().0), Operand::card(0), BYTES as u64);

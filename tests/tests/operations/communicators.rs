@@ -471,6 +471,29 @@ fn ids_that_a_program_names_replace_one_another_and_nothing_that_is_held() {
     assert_eq!(next.id(), 2);
 }
 
+/// An entry holds one id, of whatever generation: the one that was defined last is freed before the next.
+#[test]
+fn an_id_that_a_run_defines_makes_room_for_the_clusters() {
+    let (_fabric, mut cluster) = open(Profile::optweb(4));
+    let world = cluster.world();
+    let (members, next) = (vec![3, 1], 1 + ENTRIES);
+    let held = cluster.create(&world, &members).unwrap();
+    assert_eq!(held.id(), 1);
+    let program = |node: u32| {
+        let table = cluster.cards()[node as usize].allocate(4).unwrap();
+        table.write(0, &[3, 0, 1, 0]).unwrap();
+        let group = Bound::from(Instruction::group(next, table.iova().0, 2)).holding(table);
+        vec![Instruction::free(1).into(), group, Instruction::barrier().on(next).into()]
+    };
+    let programs: Vec<Vec<Bound>> = members.iter().map(|node| program(*node)).collect();
+    cluster.run(&members, &programs, SECONDS).unwrap().result.unwrap();
+    let barrier = Request::new(Collective::Barrier, members.clone(), 0);
+    let barrier = plan(&barrier, cluster.capabilities()).unwrap();
+    cluster.execute(&barrier.set, &Execution::default()).unwrap();
+    gathers(&mut cluster, held.id(), &members, 5);
+    assert_eq!(status(&mut cluster, 1, Instruction::barrier().on(next)), Status::BadCommunicator);
+}
+
 /// What a program frees is its own: neither what another id of the plan names nor what is held, though the members are the
 /// same. The next plan defines anew.
 #[test]

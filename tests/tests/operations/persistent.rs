@@ -12,7 +12,7 @@ use cmdseq::plan::{Collective, ProgramSet, Request, plan};
 use cmdseq::{Combine, Element, Instruction, Operand, Operation, Reason, Reduction, Status};
 use fpga_driver::{Cluster, Error, Execution, NO_DETAIL, Prepared};
 use fpga_mock::{Fabric, Fault, Profile, When};
-use fpga_tests::{oracle, pattern, reduction, run};
+use fpga_tests::{oracle, pattern, reduction, run, threads};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -256,6 +256,21 @@ fn launches_pile_up_until_the_rings_are_full() {
         cluster.finish(&mut prepared, TIMEOUT).unwrap();
     }
     assert!(matches!(cluster.finish(&mut prepared, TIMEOUT), Err(Error::BadArgument { .. })));
+}
+
+/// Windows are opened for what the launches of all ranks reach with these addresses.
+#[test]
+fn ranks_that_have_bound_a_buffer_differently_prepare_nothing() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    threads::clusters(&fabric, |cluster, rank| {
+        let capabilities = cluster.capabilities().clone();
+        let mut schedule = small(2).schedule(&capabilities).unwrap();
+        if rank == 1 {
+            schedule.rebind("a", 1 << 20, &capabilities).unwrap();
+        }
+        let error = cluster.prepare(&schedule).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Differs { what, .. } if what.contains("binding")), "{error}");
+    });
 }
 
 /// A write of the second launch may come while the first launch still reads on the other card, unless barriers on both sides

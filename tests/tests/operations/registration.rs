@@ -159,11 +159,12 @@ fn ids_return_once_all_members_have_freed_them() {
     assert!(different.len() < count);
 }
 
-/// Connects a rank to the others, and resets its card in its second exchange: when all cards are ready for the nonces.
+/// Connects a rank to the others, and resets the card of its number in one exchange: when all cards are ready for the nonces.
 struct Resetting {
     peers: Thread,
     fabric: Fabric,
-    count: u32,
+    /// Exchanges until then.
+    left: u32,
 }
 
 impl fmt::Debug for Resetting {
@@ -183,8 +184,8 @@ impl Peers for Resetting {
 
     fn allgather(&mut self, data: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, PeersError> {
         let all = self.peers.allgather(data, timeout);
-        self.count += 1;
-        if self.count == 2 {
+        self.left = self.left.wrapping_sub(1);
+        if self.left == 0 {
             self.fabric.plant(Fault::Reset { node: self.rank(), when: When::Now });
         }
         all
@@ -222,7 +223,7 @@ fn a_card_that_fails_while_it_is_registered_is_named_by_all() {
         let rank = peers.rank();
         let cards = threads::card(&fabric, rank).map(|card| vec![card]);
         let peers: Box<dyn Peers> = match rank {
-            1 => Box::new(Resetting { peers, fabric: fabric.clone(), count: 0 }),
+            1 => Box::new(Resetting { peers, fabric: fabric.clone(), left: 2 }),
             _ => Box::new(peers),
         };
         (rank, Cluster::join(cards, peers, &[]).unwrap_err())
@@ -234,4 +235,29 @@ fn a_card_that_fails_while_it_is_registered_is_named_by_all() {
             other => panic!("rank {rank}: {other:?}"),
         }
     }
+}
+
+/// The first of a rank's cards is reset in the round, and cannot be written to after it.
+#[test]
+fn the_memory_of_the_other_cards_is_put_back_if_one_fails() {
+    let fabric = fabric(3);
+    let _clock = fabric.start_clock();
+    threads::ranks(2, |peers| {
+        let nodes: &[u32] = if peers.rank() == 0 { &[0, 1] } else { &[2] };
+        let cards = nodes.iter().map(|node| threads::card(&fabric, *node).unwrap()).collect();
+        let mut cluster = Cluster::of(cards).unwrap();
+        let pattern: Vec<u8> = (0..1024).map(|byte| byte as u8).collect();
+        let address = cluster.capabilities().memory_bytes - pattern.len() as u64;
+        let last = nodes.len() - 1;
+        cluster.card_mut(last).write_memory(address, &pattern).unwrap();
+        let peers: Box<dyn Peers> = match peers.rank() {
+            // What the ranks state, which id is free, and that the communicator is defined come before.
+            0 => Box::new(Resetting { peers, fabric: fabric.clone(), left: 4 }),
+            _ => Box::new(peers),
+        };
+        cluster.register(peers, &[]).unwrap_err();
+        let mut found = vec![0; pattern.len()];
+        cluster.card_mut(last).read_memory(address, &mut found).unwrap();
+        assert!(found == pattern, "{nodes:?}");
+    });
 }

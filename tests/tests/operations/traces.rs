@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use cmdseq::graph::Schedule;
 use cmdseq::plan::{self, Algorithm, Collective, Request};
 use cmdseq::{Completion, CostModel, Instruction, Operand, Status};
 use fpga_driver::Execution;
 use fpga_driver::trace::{Counter, Interval, Moment, Trace, correlate};
 use fpga_mock::{Fabric, Profile};
 use fpga_tests::run::open;
+use fpga_tests::threads;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The cycle counter has 48 bits.
@@ -162,6 +164,23 @@ fn one_sided_transfers_belong_to_whoever_issued_them() {
     let names: Vec<_> = trace.spans.iter().map(|span| span.name).collect();
     assert_eq!(names, ["prepare", "wait"]);
     assert_eq!(inside(&fabric, &trace), 4096 + 2048);
+}
+
+#[test]
+fn each_rank_of_several_traces_its_wait_for_a_launch() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let traces = threads::clusters(&fabric, |cluster, _| {
+        let request = Request::new(Collective::Barrier, vec![0, 1], 0);
+        let plan = plan::plan(&request, cluster.capabilities()).unwrap();
+        let mut prepared = cluster.prepare(&Schedule::of(&plan)).unwrap();
+        cluster.start_trace(Moment::now(), 64).unwrap();
+        cluster.launch(&mut prepared).unwrap();
+        cluster.finish(&mut prepared, TIMEOUT).unwrap();
+        cluster.take_trace().unwrap()
+    });
+    for trace in traces {
+        assert_eq!(trace.spans.iter().map(|span| span.name).collect::<Vec<_>>(), ["wait"]);
+    }
 }
 
 #[test]

@@ -313,7 +313,9 @@ int fpga_collective_read(struct fpga_collective *collective,
                          size_t bytes);
 
 /**
- * Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done.
+ * Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done. FPGA_REFUSED if a collective
+ * of the cluster is in flight; and if the last launch has replaced the inputs (an alltoall for which a card has no room for input
+ * and output), until the input of every rank is written again. A write of any part of an input counts.
  */
 int fpga_collective_launch(struct fpga_collective *collective);
 
@@ -356,7 +358,7 @@ int fpga_collective_event(struct fpga_collective *collective,
 int fpga_collective_abort(struct fpga_collective *collective);
 
 /**
- * Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY.
+ * Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY or FPGA_INTERNAL.
  */
 int fpga_collective_release(struct fpga_collective *collective);
 

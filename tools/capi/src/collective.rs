@@ -170,7 +170,9 @@ pub extern "C" fn fpga_collective_read(
     })
 }
 
-/// Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done.
+/// Launches a collective: one doorbell a card. Returns at once. A launch may be repeated once it is done. FPGA_REFUSED if a collective
+/// of the cluster is in flight; and if the last launch has replaced the inputs (an alltoall for which a card has no room for input
+/// and output), until the input of every rank is written again. A write of any part of an input counts.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_launch(collective: *mut fpga_collective) -> c_int {
     call(|| handles::with_collective(collective, |cards, id| Ok(cards.launch(id)?)))
@@ -251,7 +253,7 @@ pub extern "C" fn fpga_collective_abort(collective: *mut fpga_collective) -> c_i
     call(|| with_launch(collective, |cards, id| Ok(cards.abort(id)?)))
 }
 
-/// Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY.
+/// Removes a collective from the cards. The handle is closed, unless the call returns FPGA_BUSY or FPGA_INTERNAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn fpga_collective_release(collective: *mut fpga_collective) -> c_int {
     call(|| handles::release(collective))

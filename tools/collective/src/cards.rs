@@ -246,8 +246,8 @@ impl Cards {
     /// Launches a collective: one doorbell a card. Returns at once.
     ///
     /// # Errors
-    /// [`Class::Refused`] if a collective is in flight, or the last launch has overwritten an input that was not written since; else
-    /// those of the driver.
+    /// [`Class::Refused`] if a collective is in flight, or the last launch may have overwritten an input of which no byte was written since;
+    /// else those of the driver.
     pub fn launch(&mut self, id: CollectiveId) -> Result<()> {
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         if let Some(other) = self.in_flight {
@@ -260,7 +260,8 @@ impl Cards {
         }
         let planned = Self::planned_mut(&mut self.collectives, id)?;
         let launched = self.cluster.launch(&mut planned.prepared);
-        if launched.is_ok() {
+        // If a bus fails, some cards may have begun.
+        if matches!(launched, Ok(()) | Err(fpga_driver::Error::Bus(_))) {
             planned.spend_inputs();
         }
         self.settle(None, launched)?;
@@ -556,5 +557,17 @@ mod tests {
             }
         }
         cards.launch(id).unwrap();
+    }
+
+    #[test]
+    fn a_launch_that_is_refused_leaves_the_inputs() {
+        let mut cards = Cards::open("mock:optweb:4").unwrap();
+        let id = cards.plan(&Request { operation: "alltoall", bytes: 64, ..Request::default() }).unwrap();
+        cards.collectives.get_mut(&id.0).unwrap().plan.replaces_input = true;
+        cards.cluster.card_mut(1).reset().unwrap();
+        for _ in 0..2 {
+            let error = cards.launch(id).unwrap_err();
+            assert!(error.message.contains("prepared schedule"), "{error}");
+        }
     }
 }

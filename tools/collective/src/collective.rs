@@ -135,7 +135,7 @@ impl Times {
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
     pub(crate) prepared: Prepared,
-    /// By rank, if the last launch has written over the input: no input of that rank was written since.
+    /// By rank, if the last launch has or may have written over the input: whether no byte of it was written since.
     pub(crate) spent_inputs: Vec<bool>,
     /// Of the last launch that was waited for.
     pub(crate) times: Option<Times>,
@@ -161,7 +161,7 @@ impl Planned {
         }
     }
 
-    /// Notes that a launch has begun.
+    /// Notes that a launch has begun, or may have.
     pub(crate) fn spend_inputs(&mut self) {
         if self.plan.replaces_input {
             self.spent_inputs = vec![true; self.plan.request.ranks() as usize];

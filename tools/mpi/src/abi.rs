@@ -16,13 +16,6 @@ pub(crate) enum Abi {
     Standard,
 }
 
-/// A predefined datatype: its elements on the cards, if the cards have them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Predefined {
-    pub(crate) handle: Word,
-    pub(crate) kind: Kind,
-}
-
 /// What a predefined datatype holds. All have the size that their elements have, without gaps, except pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -57,7 +50,7 @@ pub(crate) struct Constants {
     pub(crate) byte: Word,
     pub(crate) int64: Word,
     pub(crate) sum: Word,
-    datatypes: Vec<Predefined>,
+    datatypes: Vec<(Word, Kind)>,
     operations: Vec<(Word, Reduction)>,
 }
 
@@ -172,7 +165,7 @@ impl Constants {
         // Of each row, the value of this interface: Open MPI, MPICH, MPI-5.
         let number = |values: [c_int; 3]| values[abi as usize];
         let datatype = |(kind, name, mpich, standard): &(Kind, &CStr, u32, Word)| {
-            abi.choose(name, *mpich, *standard).map(|handle| Predefined { handle, kind: *kind })
+            abi.choose(name, *mpich, *standard).map(|handle| (handle, *kind))
         };
         let operation = |(reduction, name, mpich, standard): &(Reduction, &CStr, u32, Word)| {
             abi.choose(name, *mpich, *standard).map(|handle| (handle, *reduction))
@@ -202,7 +195,7 @@ impl Constants {
     /// What a predefined datatype holds; `None` for others, derived or not combined by cards.
     pub(crate) fn kind(&self, datatype: Word) -> Option<Kind> {
         let datatype = self.abi.handle(datatype);
-        self.datatypes.iter().find(|one| one.handle == datatype).map(|one| one.kind)
+        self.datatypes.iter().find(|(handle, _)| *handle == datatype).map(|(_, kind)| *kind)
     }
 
     /// The reduction of a predefined operation; `None` for others.
@@ -220,7 +213,7 @@ mod tests {
     fn tables_name_each_handle_once() {
         for abi in [Abi::Mpich, Abi::Standard] {
             let constants = Constants::of(abi);
-            let mut handles: Vec<Word> = constants.datatypes.iter().map(|one| one.handle).collect();
+            let mut handles: Vec<Word> = constants.datatypes.iter().map(|(handle, _)| *handle).collect();
             handles.extend(constants.operations.iter().map(|(handle, _)| *handle));
             let count = handles.len();
             handles.sort_unstable();

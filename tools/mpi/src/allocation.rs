@@ -2,7 +2,8 @@
 
 use fpga_hal::sysfs::Sysfs;
 
-use crate::foreign::{Code, Inside, SUCCESS, Word, descriptors};
+use crate::entry::Inside;
+use crate::foreign::{Code, SUCCESS, Word};
 use crate::memory::{self, Memory};
 use crate::mpi::Info;
 use crate::session::{Session, session};
@@ -50,6 +51,14 @@ fn reached(session: &Session, bytes: Word, info: Word) -> Option<Word> {
     let address = memory.address();
     memory::add(memory);
     Some(address)
+}
+
+/// How many descriptors this process may have; 0 if that cannot be read.
+pub(crate) fn descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the system writes one structure.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if read == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
 }
 
 /// Most blocks that the program may have when it is given one of `bytes` bytes.

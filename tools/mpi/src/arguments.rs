@@ -4,30 +4,44 @@ use cmdseq::plan::Collective;
 
 use crate::foreign::Word;
 
-/// An array of the program with a number for each rank, of 4 or of 8 bytes by the function called.
+/// The type of the counts of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// `int`, of 4 bytes.
+    Int,
+    /// `MPI_Count`, and `MPI_Aint` for displacements, of 8 bytes.
+    Large,
+}
+
+impl Width {
+    /// A count that is an argument.
+    pub(crate) fn read(self, word: Word) -> i64 {
+        match self {
+            Width::Int => i64::from(word as i32),
+            Width::Large => word as i64,
+        }
+    }
+}
+
+/// An array of the program with a number for each rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Array {
     address: Word,
-    bytes: usize,
+    width: Width,
 }
 
 impl Array {
-    pub(crate) fn new(address: Word, bytes: usize) -> Self {
-        Array { address, bytes }
-    }
-
     pub(crate) fn is_null(self) -> bool {
         self.address == 0
     }
 
     /// The number of rank `index`, which must be a rank of the communicator, in an array that MPI reads on this rank.
     pub(crate) fn get(self, index: usize) -> i64 {
-        let place = self.address + index * self.bytes;
-        match self.bytes {
-            // SAFETY: MPI requires an array with one number for each rank, of 4 or of 8 bytes by the function called.
-            4 => i64::from(unsafe { (place as *const i32).read() }),
-            // SAFETY: as for 4 bytes.
-            _ => unsafe { (place as *const i64).read() },
+        match self.width {
+            // SAFETY: MPI requires an array with one number for each rank, of this type by the function called.
+            Width::Int => i64::from(unsafe { (self.address as *const i32).wrapping_add(index).read() }),
+            // SAFETY: as for the other type.
+            Width::Large => unsafe { (self.address as *const i64).wrapping_add(index).read() },
         }
     }
 }
@@ -80,21 +94,21 @@ impl Arguments {
         self
     }
 
-    /// A block for each rank, with arrays of numbers of `bytes` bytes.
-    pub(crate) fn send_blocks(mut self, buffer: Word, arrays: (Word, Word), bytes: usize, datatype: Word) -> Self {
-        self.send = blocks(buffer, arrays, bytes, datatype);
+    /// A block for each rank, with arrays of numbers of this width.
+    pub(crate) fn send_blocks(mut self, buffer: Word, arrays: (Word, Word), width: Width, datatype: Word) -> Self {
+        self.send = blocks(buffer, arrays, width, datatype);
         self
     }
 
-    /// A block of each rank, with arrays of numbers of `bytes` bytes.
-    pub(crate) fn receive_blocks(mut self, buffer: Word, arrays: (Word, Word), bytes: usize, datatype: Word) -> Self {
-        self.receive = blocks(buffer, arrays, bytes, datatype);
+    /// A block of each rank, with arrays of numbers of this width.
+    pub(crate) fn receive_blocks(mut self, buffer: Word, arrays: (Word, Word), width: Width, datatype: Word) -> Self {
+        self.receive = blocks(buffer, arrays, width, datatype);
         self
     }
 
-    /// The receive counts of an `MPI_Reduce_scatter`, of `bytes` bytes each.
-    pub(crate) fn receive_counts(mut self, buffer: Word, counts: Word, bytes: usize, datatype: Word) -> Self {
-        let blocks = Blocks { counts: Array::new(counts, bytes), displacements: None };
+    /// The receive counts of an `MPI_Reduce_scatter`.
+    pub(crate) fn receive_counts(mut self, buffer: Word, counts: Word, width: Width, datatype: Word) -> Self {
+        let blocks = Blocks { counts: Array { address: counts, width }, displacements: None };
         self.receive = Side { buffer, count: 0, datatype, blocks: Some(blocks) };
         self
     }
@@ -110,7 +124,7 @@ impl Arguments {
     }
 }
 
-fn blocks(buffer: Word, (counts, displacements): (Word, Word), bytes: usize, datatype: Word) -> Side {
-    let [counts, displacements] = [counts, displacements].map(|address| Array::new(address, bytes));
+fn blocks(buffer: Word, (counts, displacements): (Word, Word), width: Width, datatype: Word) -> Side {
+    let [counts, displacements] = [counts, displacements].map(|address| Array { address, width });
     Side { buffer, count: 0, datatype, blocks: Some(Blocks { counts, displacements: Some(displacements) }) }
 }

@@ -15,7 +15,7 @@ use crate::shape::{Shape, contiguous, size_of};
 
 /// Elements that lie together in the program's memory.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Segment {
     address: Word,
     /// Bytes of the data, without gaps.
     bytes: usize,
@@ -63,14 +63,14 @@ impl Gaps {
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     bytes: usize,
-    parts: Parts,
+    segments: Segments,
 }
 
 #[derive(Debug, Clone)]
-enum Parts {
-    One(Part),
+enum Segments {
+    One(Segment),
     /// Blocks of a vector form that do not lie one after the other.
-    Many(Vec<Part>),
+    Many(Vec<Segment>),
 }
 
 /// What this rank gives and gets in a call; `None` if nothing.
@@ -122,7 +122,7 @@ impl Places {
         };
         let place = |uniform: Option<Uniform>| {
             let Some(uniform) = uniform else { return Some(None) };
-            uniform.part(shape, constants).map(|part| Some(Place::of(part)))
+            uniform.segment(shape, constants).map(|segment| Some(Place::of(segment)))
         };
         let gaps = shape.combine.and_then(|combine| Gaps::of(combine.element));
         Some(Places { input: place(input)?, output: place(output)?.map(|place| place.with_gaps(gaps)) })
@@ -142,12 +142,15 @@ impl Places {
         let (given, taken) = (request.input_bytes(rank), request.output_bytes(rank));
         let gives = |to: u32| request.given(rank, to);
         let takes = |from: u32| request.given(from, rank);
-        let one = |side: &Side, bytes: u64| whole(side, side.buffer, side.count, bytes, constants).map(Place::of);
-        let own = |side: &Side, bytes: u64| block(side, rank, bytes, constants).map(Place::of);
+        let one = |side: &Side, bytes: u64| {
+            Uneven::of(side, constants)?.elements(side.buffer, side.count, bytes).map(Place::of)
+        };
+        let own = |side: &Side, bytes: u64| Uneven::of(side, constants)?.block(rank, bytes).map(Place::of);
         let all = |side: &Side, bytes: &dyn Fn(u32) -> u64| {
+            let side = Uneven::of(side, constants)?;
             let blocks = (0..size).filter(|other| bytes(*other) != 0);
-            let parts = blocks.map(|other| block(side, other, bytes(other), constants));
-            Place::of_parts(parts.collect::<Option<Vec<Part>>>()?)
+            let segments = blocks.map(|other| side.block(other, bytes(other)));
+            Place::of_segments(segments.collect::<Option<Vec<Segment>>>()?)
         };
         let input = || match shape.collective {
             Scatterv => all(send, &gives),
@@ -194,16 +197,18 @@ impl Places {
     /// `probe`.
     pub(crate) fn can_be_packed(&self, probe: Comm) -> bool {
         let places = [&self.input, &self.output];
-        places.into_iter().flatten().flat_map(Place::parts).all(|part| match part.form {
+        // All segments of a place have one datatype.
+        places.into_iter().flatten().filter_map(|place| place.segments().first()).all(|segment| match segment.form {
             // SAFETY: there are no elements to read.
             Form::Packed(_, datatype) => unsafe { datatype.pack(1, 0, &mut [], probe) }.is_ok(),
             Form::Together | Form::Pairs(_) => true,
         })
     }
 
-    /// Bytes of both.
-    pub(crate) fn bytes(&self) -> u64 {
-        [&self.input, &self.output].into_iter().flatten().map(|place| place.bytes as u64).sum()
+    /// Bytes of the input and of the output.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        let bytes = |place: &Option<Place>| place.as_ref().map_or(0, |place| place.bytes);
+        (bytes(&self.input), bytes(&self.output))
     }
 }
 
@@ -272,7 +277,7 @@ struct Uniform {
 }
 
 impl Uniform {
-    fn part(self, shape: &Shape, constants: &Constants) -> Option<Part> {
+    fn segment(self, shape: &Shape, constants: &Constants) -> Option<Segment> {
         let Uniform { side, first, blocks } = self;
         let bytes = shape.bytes.checked_mul(u64::try_from(blocks).ok()?)?;
         let bytes = usize::try_from(bytes).ok()?;
@@ -280,7 +285,7 @@ impl Uniform {
         if shape.combine.is_some() || contiguous(side.datatype, constants).is_some() {
             let skip = usize::try_from(shape.bytes).ok()?.checked_mul(usize::try_from(first).ok()?)?;
             let address = side.buffer.checked_add(skip).filter(|_| side.buffer != 0)?;
-            return Some(Part { address, bytes, form: Form::Together });
+            return Some(Segment { address, bytes, form: Form::Together });
         }
         let datatype = Datatype(side.datatype);
         let count = side.count.checked_mul(blocks)?;
@@ -290,43 +295,53 @@ impl Uniform {
         }
         let skip = if first == 0 { 0 } else { datatype.extent().ok()?.checked_mul(side.count)?.checked_mul(first)? };
         let address = side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
-        Some(Part { address, bytes, form: Form::Packed(count, datatype) })
+        Some(Segment { address, bytes, form: Form::Packed(count, datatype) })
     }
 }
 
-/// The block of rank `index` on a side with blocks; `None` if it does not have `bytes` bytes.
-fn block(side: &Side, index: u32, bytes: u64, constants: &Constants) -> Option<Part> {
-    let blocks = side.blocks?;
-    let index = index as usize;
-    let extent = match contiguous(side.datatype, constants) {
-        Some(bytes) => i64::try_from(bytes).ok()?,
-        None => Datatype(side.datatype).extent().ok()?,
-    };
-    let skip = blocks.displacements?.get(index).checked_mul(extent)?;
-    let address = side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
-    whole(side, address, blocks.counts.get(index), bytes, constants)
+/// One side of a vector form.
+struct Uneven<'a> {
+    side: &'a Side,
+    /// Bytes of the data of an element, and from one element to the next.
+    size: u64,
+    extent: i64,
+    has_gaps: bool,
 }
 
-/// `count` elements at `address`; `None` if they do not have `bytes` bytes.
-fn whole(side: &Side, address: Word, count: i64, bytes: u64, constants: &Constants) -> Option<Part> {
-    let size = size_of(side.datatype, constants).ok()?;
-    let form = match contiguous(side.datatype, constants) {
-        Some(_) => Form::Together,
-        None => Form::Packed(count, Datatype(side.datatype)),
-    };
-    // MPI_BOTTOM is address 0: displacements, or derived datatypes, then hold addresses.
-    let is_missing = address == 0 && matches!(form, Form::Together);
-    if is_missing || u64::try_from(count).ok()?.checked_mul(size)? != bytes {
-        return None;
+impl<'a> Uneven<'a> {
+    /// `None` if the datatype is invalid.
+    fn of(side: &'a Side, constants: &Constants) -> Option<Self> {
+        let size = size_of(side.datatype, constants).ok()?;
+        let has_gaps = contiguous(side.datatype, constants).is_none();
+        let extent = if has_gaps { Datatype(side.datatype).extent().ok()? } else { i64::try_from(size).ok()? };
+        Some(Uneven { side, size, extent, has_gaps })
     }
-    Some(Part { address, bytes: usize::try_from(bytes).ok()?, form })
+
+    /// The block of rank `index`; `None` if it does not have `bytes` bytes.
+    fn block(&self, index: u32, bytes: u64) -> Option<Segment> {
+        let (blocks, index) = (self.side.blocks?, index as usize);
+        let skip = blocks.displacements?.get(index).checked_mul(self.extent)?;
+        let address = self.side.buffer.wrapping_add_signed(isize::try_from(skip).ok()?);
+        self.elements(address, blocks.counts.get(index), bytes)
+    }
+
+    /// `count` elements at `address`; `None` if they do not have `bytes` bytes.
+    fn elements(&self, address: Word, count: i64, bytes: u64) -> Option<Segment> {
+        // MPI_BOTTOM is address 0: displacements, or derived datatypes, then hold addresses.
+        let is_missing = address == 0 && !self.has_gaps;
+        if is_missing || u64::try_from(count).ok()?.checked_mul(self.size)? != bytes {
+            return None;
+        }
+        let form = if self.has_gaps { Form::Packed(count, Datatype(self.side.datatype)) } else { Form::Together };
+        Some(Segment { address, bytes: usize::try_from(bytes).ok()?, form })
+    }
 }
 
-impl Part {
+impl Segment {
     /// Copies the data to `data`, which is as long.
     ///
     /// # Safety
-    /// As [`Place::read`].
+    /// As [`Place::packed`].
     unsafe fn copy_out(&self, data: &mut [u8], comm: Comm) -> Result<(), i32> {
         match self.form {
             Form::Together | Form::Pairs(_) => {
@@ -342,7 +357,7 @@ impl Part {
     /// Copies `data`, which is as long, to the elements.
     ///
     /// # Safety
-    /// As [`Place::write`].
+    /// As [`Place::unpack`].
     unsafe fn copy_in(&self, data: &[u8], comm: Comm) -> Result<(), i32> {
         match self.form {
             Form::Together => {
@@ -365,107 +380,71 @@ impl Part {
 }
 
 impl Place {
-    fn of(part: Part) -> Self {
-        Place { bytes: part.bytes, parts: Parts::One(part) }
+    fn of(segment: Segment) -> Self {
+        Place { bytes: segment.bytes, segments: Segments::One(segment) }
     }
 
     /// The same, of pairs with gaps that are not written.
     fn with_gaps(mut self, gaps: Option<Gaps>) -> Self {
-        if let (Parts::One(part), Some(gaps)) = (&mut self.parts, gaps) {
-            part.form = Form::Pairs(gaps);
+        if let (Segments::One(segment), Some(gaps)) = (&mut self.segments, gaps) {
+            segment.form = Form::Pairs(gaps);
         }
         self
     }
 
-    /// Of parts in this order: one if each begins where the one before ends.
-    fn of_parts(parts: Vec<Part>) -> Option<Self> {
-        let first = *parts.first()?;
-        let bytes = parts.iter().map(|part| part.bytes).sum();
-        let is_one = parts.iter().all(|part| matches!(part.form, Form::Together))
-            && parts.windows(2).all(|pair| pair[0].address.checked_add(pair[0].bytes) == Some(pair[1].address));
-        let parts = if is_one { Parts::One(Part { bytes, ..first }) } else { Parts::Many(parts) };
-        Some(Place { bytes, parts })
-    }
-
-    /// Bytes of the data.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// Of segments in this order: one if each begins where the one before ends.
+    fn of_segments(segments: Vec<Segment>) -> Option<Self> {
+        let first = *segments.first()?;
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let is_one = segments.iter().all(|segment| matches!(segment.form, Form::Together))
+            && segments.windows(2).all(|pair| pair[0].address.checked_add(pair[0].bytes) == Some(pair[1].address));
+        let segments = if is_one { Segments::One(Segment { bytes, ..first }) } else { Segments::Many(segments) };
+        Some(Place { bytes, segments })
     }
 
     /// Address and bytes of data that lies together; `None` if it has gaps.
     pub(crate) fn range(&self) -> Option<(Word, usize)> {
-        match self.parts {
-            Parts::One(Part { address, bytes, form: Form::Together }) => Some((address, bytes)),
+        match self.segments {
+            Segments::One(Segment { address, bytes, form: Form::Together }) => Some((address, bytes)),
             _ => None,
         }
     }
 
-    fn parts(&self) -> &[Part] {
-        match &self.parts {
-            Parts::One(part) => std::slice::from_ref(part),
-            Parts::Many(parts) => parts,
+    fn segments(&self) -> &[Segment] {
+        match &self.segments {
+            Segments::One(segment) => std::slice::from_ref(segment),
+            Segments::Many(segments) => segments,
         }
-    }
-
-    /// Calls `take` with the data.
-    ///
-    /// # Safety
-    /// The place is that of arguments which the program has just passed to MPI, which requires that the elements exist and that
-    /// nothing changes them during the call.
-    pub(crate) unsafe fn read<T>(&self, comm: Comm, take: impl FnOnce(&[u8]) -> T) -> Result<T, i32> {
-        if let Some((address, bytes)) = self.range() {
-            // SAFETY: by this function's contract there are `bytes` bytes, which are not changed meanwhile.
-            return Ok(take(unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }));
-        }
-        // SAFETY: by this function's contract.
-        Ok(take(&unsafe { self.packed(comm) }?))
     }
 
     /// The data, one element after the other.
     ///
     /// # Safety
-    /// As [`read`](Place::read).
+    /// The place is that of arguments which the program has just passed to MPI, which requires that the elements exist and that
+    /// nothing changes them during the call.
     unsafe fn packed(&self, comm: Comm) -> Result<Vec<u8>, i32> {
         let mut data = vec![0; self.bytes];
         let mut left = data.as_mut_slice();
-        for part in self.parts() {
-            let (now, later) = left.split_at_mut(part.bytes);
+        for segment in self.segments() {
+            let (now, later) = left.split_at_mut(segment.bytes);
             // SAFETY: by this function's contract.
-            unsafe { part.copy_out(now, comm) }?;
+            unsafe { segment.copy_out(now, comm) }?;
             left = later;
         }
         Ok(data)
     }
 
-    /// Calls `give` with room for the data, all of which it fills, and stores the data.
+    /// Stores `data`, which are all elements one after the other.
     ///
     /// # Safety
     /// The place is that of arguments which the program has just passed to MPI, which requires that there is room for the
     /// elements and that nothing uses them during the call.
-    pub(crate) unsafe fn write<E>(&self, comm: Comm, give: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E>
-    where
-        E: From<i32>,
-    {
-        if let Some((address, bytes)) = self.range() {
-            // SAFETY: by this function's contract there is room for `bytes` bytes, which nothing else uses.
-            return give(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) });
-        }
-        let mut data = vec![0; self.bytes];
-        give(&mut data)?;
-        // SAFETY: by this function's contract.
-        Ok(unsafe { self.unpack(&data, comm) }?)
-    }
-
-    /// Stores `data`, which are all elements one after the other.
-    ///
-    /// # Safety
-    /// As [`write`](Place::write).
     unsafe fn unpack(&self, data: &[u8], comm: Comm) -> Result<(), i32> {
         let mut left = data;
-        for part in self.parts() {
-            let (now, later) = left.split_at(part.bytes);
+        for segment in self.segments() {
+            let (now, later) = left.split_at(segment.bytes);
             // SAFETY: by this function's contract.
-            unsafe { part.copy_in(now, comm) }?;
+            unsafe { segment.copy_in(now, comm) }?;
             left = later;
         }
         Ok(())

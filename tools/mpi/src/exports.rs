@@ -9,30 +9,15 @@ use std::ffi::c_int;
 use cmdseq::plan::Collective;
 
 use crate::allocation;
-use crate::arguments::{Arguments, Array, Side};
-use crate::foreign::{self, Function, Inside, SUCCESS, Word, next, pmpi};
+use crate::arguments::{Arguments, Array, Side, Width};
+use crate::entry;
+use crate::foreign::{self, Function, Word, next, pmpi};
 use crate::handlers;
 use crate::hints;
 use crate::mpi::{self, Comm};
 use crate::offload::{collective, counted};
 use crate::session;
 use crate::shape::Reason;
-
-/// A count of a function with counts of type `int`.
-fn int(word: Word) -> i64 {
-    i64::from(word as c_int)
-}
-
-/// A count of a function with counts of type `MPI_Count`.
-fn large(word: Word) -> i64 {
-    word as i64
-}
-
-/// Bytes of each count in an array.
-fn bytes_of(count: fn(Word) -> i64) -> usize {
-    // An integer of C has no upper half.
-    if count(1 << 32) == 0 { size_of::<c_int>() } else { size_of::<i64>() }
-}
 
 /// Exports the function `name` of MPI, with these words as arguments and this body. An error handler of the program may leave it
 /// by an exception of C++.
@@ -53,7 +38,7 @@ macro_rules! exported {
 macro_rules! real {
     ($real:ident ($($word:ident)*)) => {
         // SAFETY: by the contract of the exported function, the words are those of a call of MPI.
-        foreign::passing(|| unsafe { next!($real $(, $word)*) })
+        entry::passing(|| unsafe { next!($real $(, $word)*) })
     };
 }
 
@@ -62,24 +47,24 @@ macro_rules! real {
 /// Open MPI 4.1 has no functions with large counts. A program that looks for them finds those of this library, which then call
 /// the others.
 macro_rules! collectives {
-    ($(($small:ident $p_small:ident, $large:ident $p_large:ident) |$count:ident| $words:tt $arguments:block)+) => {$(
-        collectives! { small $small $count $words $arguments }
-        collectives! { small $p_small $count $words $arguments }
-        collectives! { large $large $small $count $words $arguments }
-        collectives! { large $p_large $p_small $count $words $arguments }
+    ($(($small:ident $p_small:ident, $large:ident $p_large:ident) |$width:ident| $words:tt $arguments:block)+) => {$(
+        collectives! { small $small $width $words $arguments }
+        collectives! { small $p_small $width $words $arguments }
+        collectives! { large $large $small $width $words $arguments }
+        collectives! { large $p_large $p_small $width $words $arguments }
     )+};
-    (small $name:ident $count:ident $words:tt $arguments:block) => {
+    (small $name:ident $width:ident $words:tt $arguments:block) => {
         exported! { $name $words {
-            let $count: fn(Word) -> i64 = int;
+            let $width = Width::Int;
             let pass = || real!($name $words);
             // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
             unsafe { collective(|| $arguments, pass) }
         } }
     };
-    (large $name:ident $small:ident $count:ident $words:tt $arguments:block) => {
+    (large $name:ident $small:ident $width:ident $words:tt $arguments:block) => {
         exported! { $name $words {
             static FUNCTION: Function = Function::new(foreign::name!($name));
-            let $count: fn(Word) -> i64 = large;
+            let $width = Width::Large;
             let pass = || match FUNCTION.is_there() {
                 true => real!($name $words),
                 false => narrowed(&$arguments, || real!($small $words)),
@@ -92,19 +77,18 @@ macro_rules! collectives {
 
 /// Makes a call that has large counts by `small`, the function with counts of type `int`.
 fn narrowed(arguments: &Arguments, small: impl FnOnce() -> c_int) -> c_int {
-    let comm = Comm(arguments.communicator);
-    let fits = |side: &Side| c_int::try_from(side.count).is_ok();
-    if !fits(&arguments.send) || !fits(&arguments.receive) {
-        return comm.raise(NO_LARGE_COUNTS);
-    }
-    if arguments.send.blocks.is_none() && arguments.receive.blocks.is_none() {
+    let sides = [&arguments.send, &arguments.receive];
+    let is_vector = sides.iter().any(|side| side.blocks.is_some());
+    if !is_vector && sides.iter().all(|side| c_int::try_from(side.count).is_ok()) {
         return small();
     }
-    let arrays = narrow(arguments);
-    match arrays {
-        // SAFETY: the words are those of a call of MPI, and there is a number for each rank where MPI reads one.
-        Ok(Some([send, receive])) => foreign::passing(|| unsafe { small_vector(arguments, &send, &receive) }),
-        Ok(None) => comm.raise(NO_LARGE_COUNTS),
+    match narrow(arguments) {
+        Ok(Some([send, receive])) if is_vector => {
+            // SAFETY: the words are those of a call of MPI, and there is a number for each rank where MPI reads one.
+            entry::passing(|| unsafe { small_vector(arguments, &send, &receive) })
+        }
+        Ok(Some(_)) => small(),
+        Ok(None) => Comm(arguments.communicator).raise(NO_LARGE_COUNTS),
         Err(code) => code,
     }
 }
@@ -118,19 +102,29 @@ struct Narrow {
     displacements: Vec<c_int>,
 }
 
-/// The arrays of both sides; `None` if a number is too large.
+/// The arrays of both sides; `None` if a number that MPI reads on this rank is too large.
 fn narrow(arguments: &Arguments) -> mpi::Result<Option<[Narrow; 2]>> {
+    use Collective::{Gather, Gatherv, Scatter, Scatterv};
     let Arguments { collective, communicator, send, receive, root, .. } = arguments;
     let comm = Comm(*communicator);
     let is_inter = comm.is_inter()?;
     let reduces = *collective == Collective::ReduceScatter;
     let size = if is_inter && !reduces { comm.remote_size()? } else { comm.size()? } as usize;
-    // Only Open MPI lacks these functions, and MPI_ROOT is -4 there.
-    let is_root = if is_inter { *root == -4 } else { u32::try_from(*root) == Ok(comm.rank()?) };
-    let is_read = is_root || !collective.has_root();
-    let side = |side: &Side| {
-        let Some(blocks) = side.blocks.filter(|_| is_read && side.buffer != IN_PLACE) else {
+    // Whether this rank has the side of the root, and whether it has the other: that of every rank or, between two groups, of the
+    // group without the root. The rest of the root's group takes no part.
+    let of_root = if is_inter { *root == ROOT } else { u32::try_from(*root) == Ok(comm.rank()?) };
+    let of_all = !is_inter || *root >= 0;
+    let [sends, receives] = match collective {
+        Scatter | Scatterv => [of_root, of_all],
+        Gather | Gatherv => [of_all, of_root],
+        _ => [of_root || of_all; 2],
+    };
+    let side = |side: &Side, is_read: bool| {
+        if !is_read || side.buffer == IN_PLACE {
             return Some(Narrow::default());
+        }
+        let Some(blocks) = side.blocks else {
+            return c_int::try_from(side.count).is_ok().then(Narrow::default);
         };
         let numbers = |array: Array| {
             let count = if array.is_null() { 0 } else { size };
@@ -139,11 +133,12 @@ fn narrow(arguments: &Arguments) -> mpi::Result<Option<[Narrow; 2]>> {
         let displacements = blocks.displacements.map_or(Some(Vec::new()), numbers)?;
         Some(Narrow { counts: numbers(blocks.counts)?, displacements })
     };
-    Ok(side(send).zip(side(receive)).map(|(send, receive)| [send, receive]))
+    Ok(side(send, sends).zip(side(receive, receives)).map(|(send, receive)| [send, receive]))
 }
 
-/// `MPI_IN_PLACE` of Open MPI, the only library that lacks functions with large counts.
+/// `MPI_IN_PLACE` and `MPI_ROOT` of Open MPI, the only library that lacks functions with large counts.
 const IN_PLACE: Word = 1;
+const ROOT: i32 = -4;
 
 /// Makes a call with arrays of numbers of type `int`.
 ///
@@ -170,17 +165,6 @@ unsafe fn small_vector(arguments: &Arguments, sends: &Narrow, receives: &Narrow)
     }
 }
 
-/// Exports the barrier, which has no count.
-macro_rules! barrier {
-    ($($name:ident)+) => {$(
-        exported! { $name (comm) {
-            let pass = || real!($name (comm));
-            // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
-            unsafe { collective(|| Arguments::new(Collective::Barrier, comm), pass) }
-        } }
-    )+};
-}
-
 /// Exports functions whose calls are counted and go to the MPI library.
 macro_rules! passed {
     ($($reason:ident $operation:literal $name:ident $profiled:ident $words:tt;)+) => {$(
@@ -189,63 +173,31 @@ macro_rules! passed {
     )+};
 }
 
-/// Exports functions that give a communicator the keys of an info object.
-macro_rules! hinted {
+/// Exports functions under both names. `pass` makes the call of the program.
+macro_rules! with_pass {
     ($($name:ident $profiled:ident $words:tt |$pass:ident| $body:expr;)+) => {$(
         exported! { $name $words { let $pass = || real!($name $words); $body } }
         exported! { $profiled $words { let $pass = || real!($profiled $words); $body } }
     )+};
 }
 
-/// Exports functions that free a communicator, whose address is their argument.
-macro_rules! freeing {
-    ($($name:ident $profiled:ident;)+) => {$(
-        exported! { $name (comm) { session::free(|| real!($name (comm))) } }
-        exported! { $profiled (comm) { session::free(|| real!($profiled (comm))) } }
-    )+};
-}
-
-/// Exports functions that begin the session when MPI has succeeded.
-macro_rules! beginning {
-    ($($name:ident $words:tt;)+) => {$(
-        exported! { $name $words {
-            let inside = Inside::enter();
-            let code = real!($name $words);
-            if code == SUCCESS && inside.is_some() {
-                session::begin();
-            }
-            code
-        } }
-    )+};
-}
-
-/// Exports functions that end the session before MPI ends.
-macro_rules! ending {
-    ($($name:ident)+) => {$(
-        exported! { $name () {
-            let inside = Inside::enter();
-            if inside.is_some() {
-                session::end();
-            }
-            real!($name ())
-        } }
-    )+};
-}
-
-beginning! {
-    MPI_Init (argc argv);
-    PMPI_Init (argc argv);
-    MPI_Init_thread (argc argv required provided);
-    PMPI_Init_thread (argc argv required provided);
-}
-
-ending! { MPI_Finalize PMPI_Finalize }
-
-barrier! { MPI_Barrier PMPI_Barrier }
-
-freeing! {
-    MPI_Comm_free PMPI_Comm_free;
-    MPI_Comm_disconnect PMPI_Comm_disconnect;
+with_pass! {
+    MPI_Init PMPI_Init (argc argv) |pass| session::begin(pass);
+    MPI_Init_thread PMPI_Init_thread (argc argv required provided) |pass| session::begin(pass);
+    MPI_Finalize PMPI_Finalize () |pass| session::end(pass);
+    MPI_Comm_free PMPI_Comm_free (comm) |pass| session::free(pass);
+    MPI_Comm_disconnect PMPI_Comm_disconnect (comm) |pass| session::free(pass);
+    MPI_Comm_set_info PMPI_Comm_set_info (comm info) |pass| hints::set(comm, info, pass);
+    // SAFETY: by the contract of the exported function, MPI stores a handle there.
+    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (comm info made) |pass| unsafe { hints::made(info, made, pass) };
+    MPI_Alloc_mem PMPI_Alloc_mem (bytes info base) |pass| {
+        // SAFETY: by the contract of the exported function, MPI stores an address there.
+        let store = |address| unsafe { (base as *mut Word).write(address) };
+        allocation::allocate(bytes, info, store, pass)
+    };
+    MPI_Free_mem PMPI_Free_mem (base) |pass| allocation::free(base, pass);
+    // SAFETY: by the contract of the exported function, the arguments are those of a call of MPI.
+    MPI_Barrier PMPI_Barrier (comm) |pass| unsafe { collective(|| Arguments::new(Collective::Barrier, comm), pass) };
 }
 
 /// Exports functions that make an error handler of a communicator.
@@ -259,26 +211,6 @@ macro_rules! handling {
 }
 
 handling! { MPI_Comm_create_errhandler PMPI_Comm_create_errhandler MPI_Errhandler_create PMPI_Errhandler_create }
-
-/// Exports functions for memory, which the card of this rank reaches if there is one.
-macro_rules! memory {
-    ($($allocate:ident)+, $($free:ident)+) => {
-        $(exported! { $allocate (bytes info base) {
-            // SAFETY: by the contract of the exported function, MPI stores an address there.
-            let store = |address| unsafe { (base as *mut Word).write(address) };
-            allocation::allocate(bytes, info, store, || real!($allocate (bytes info base)))
-        } })+
-        $(exported! { $free (base) { allocation::free(base, || real!($free (base))) } })+
-    };
-}
-
-memory! { MPI_Alloc_mem PMPI_Alloc_mem, MPI_Free_mem PMPI_Free_mem }
-
-hinted! {
-    MPI_Comm_set_info PMPI_Comm_set_info (comm info) |pass| hints::set(comm, info, pass);
-    // SAFETY: by the contract of the exported function, MPI stores a handle there.
-    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (comm info made) |pass| unsafe { hints::made(info, made, pass) };
-}
 
 /// Exports the function that duplicates a communicator without waiting. Open MPI 4.1 lacks it, and keys are hints: it duplicates without.
 macro_rules! duplicating {
@@ -303,109 +235,109 @@ duplicating! {
 
 collectives! {
     (MPI_Bcast PMPI_Bcast, MPI_Bcast_c PMPI_Bcast_c)
-    |count| (buffer number datatype root comm) {
+    |width| (buffer number datatype root comm) {
         Arguments::new(Collective::Broadcast, comm)
-            .send(buffer, count(number), datatype)
-            .receive(buffer, count(number), datatype)
+            .send(buffer, width.read(number), datatype)
+            .receive(buffer, width.read(number), datatype)
             .root(root)
     }
     (MPI_Reduce PMPI_Reduce, MPI_Reduce_c PMPI_Reduce_c)
-    |count| (send receive number datatype operation root comm) {
+    |width| (send receive number datatype operation root comm) {
         Arguments::new(Collective::Reduce, comm)
-            .send(send, count(number), datatype)
-            .receive(receive, count(number), datatype)
+            .send(send, width.read(number), datatype)
+            .receive(receive, width.read(number), datatype)
             .operation(operation)
             .root(root)
     }
     (MPI_Allreduce PMPI_Allreduce, MPI_Allreduce_c PMPI_Allreduce_c)
-    |count| (send receive number datatype operation comm) {
+    |width| (send receive number datatype operation comm) {
         Arguments::new(Collective::Allreduce, comm)
-            .send(send, count(number), datatype)
-            .receive(receive, count(number), datatype)
+            .send(send, width.read(number), datatype)
+            .receive(receive, width.read(number), datatype)
             .operation(operation)
     }
     (MPI_Scan PMPI_Scan, MPI_Scan_c PMPI_Scan_c)
-    |count| (send receive number datatype operation comm) {
+    |width| (send receive number datatype operation comm) {
         Arguments::new(Collective::Scan, comm)
-            .send(send, count(number), datatype)
-            .receive(receive, count(number), datatype)
+            .send(send, width.read(number), datatype)
+            .receive(receive, width.read(number), datatype)
             .operation(operation)
     }
     (MPI_Exscan PMPI_Exscan, MPI_Exscan_c PMPI_Exscan_c)
-    |count| (send receive number datatype operation comm) {
+    |width| (send receive number datatype operation comm) {
         Arguments::new(Collective::Exscan, comm)
-            .send(send, count(number), datatype)
-            .receive(receive, count(number), datatype)
+            .send(send, width.read(number), datatype)
+            .receive(receive, width.read(number), datatype)
             .operation(operation)
     }
     (MPI_Reduce_scatter_block PMPI_Reduce_scatter_block, MPI_Reduce_scatter_block_c PMPI_Reduce_scatter_block_c)
-    |count| (send receive number datatype operation comm) {
+    |width| (send receive number datatype operation comm) {
         Arguments::new(Collective::ReduceScatter, comm)
-            .send(send, count(number), datatype)
-            .receive(receive, count(number), datatype)
+            .send(send, width.read(number), datatype)
+            .receive(receive, width.read(number), datatype)
             .operation(operation)
     }
     (MPI_Reduce_scatter PMPI_Reduce_scatter, MPI_Reduce_scatter_c PMPI_Reduce_scatter_c)
-    |count| (send receive counts datatype operation comm) {
+    |width| (send receive counts datatype operation comm) {
         Arguments::new(Collective::ReduceScatter, comm)
             .send(send, 0, datatype)
-            .receive_counts(receive, counts, bytes_of(count), datatype)
+            .receive_counts(receive, counts, width, datatype)
             .operation(operation)
     }
     (MPI_Scatter PMPI_Scatter, MPI_Scatter_c PMPI_Scatter_c)
-    |count| (send send_count send_type receive receive_count receive_type root comm) {
+    |width| (send send_count send_type receive receive_count receive_type root comm) {
         Arguments::new(Collective::Scatter, comm)
-            .send(send, count(send_count), send_type)
-            .receive(receive, count(receive_count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive(receive, width.read(receive_count), receive_type)
             .root(root)
     }
     (MPI_Gather PMPI_Gather, MPI_Gather_c PMPI_Gather_c)
-    |count| (send send_count send_type receive receive_count receive_type root comm) {
+    |width| (send send_count send_type receive receive_count receive_type root comm) {
         Arguments::new(Collective::Gather, comm)
-            .send(send, count(send_count), send_type)
-            .receive(receive, count(receive_count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive(receive, width.read(receive_count), receive_type)
             .root(root)
     }
     (MPI_Allgather PMPI_Allgather, MPI_Allgather_c PMPI_Allgather_c)
-    |count| (send send_count send_type receive receive_count receive_type comm) {
+    |width| (send send_count send_type receive receive_count receive_type comm) {
         Arguments::new(Collective::Allgather, comm)
-            .send(send, count(send_count), send_type)
-            .receive(receive, count(receive_count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive(receive, width.read(receive_count), receive_type)
     }
     (MPI_Alltoall PMPI_Alltoall, MPI_Alltoall_c PMPI_Alltoall_c)
-    |count| (send send_count send_type receive receive_count receive_type comm) {
+    |width| (send send_count send_type receive receive_count receive_type comm) {
         Arguments::new(Collective::Alltoall, comm)
-            .send(send, count(send_count), send_type)
-            .receive(receive, count(receive_count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive(receive, width.read(receive_count), receive_type)
     }
 }
 
 collectives! {
     (MPI_Scatterv PMPI_Scatterv, MPI_Scatterv_c PMPI_Scatterv_c)
-    |count| (send counts displacements send_type receive receive_count receive_type root comm) {
+    |width| (send counts displacements send_type receive receive_count receive_type root comm) {
         Arguments::new(Collective::Scatterv, comm)
-            .send_blocks(send, (counts, displacements), bytes_of(count), send_type)
-            .receive(receive, count(receive_count), receive_type)
+            .send_blocks(send, (counts, displacements), width, send_type)
+            .receive(receive, width.read(receive_count), receive_type)
             .root(root)
     }
     (MPI_Gatherv PMPI_Gatherv, MPI_Gatherv_c PMPI_Gatherv_c)
-    |count| (send send_count send_type receive counts displacements receive_type root comm) {
+    |width| (send send_count send_type receive counts displacements receive_type root comm) {
         Arguments::new(Collective::Gatherv, comm)
-            .send(send, count(send_count), send_type)
-            .receive_blocks(receive, (counts, displacements), bytes_of(count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive_blocks(receive, (counts, displacements), width, receive_type)
             .root(root)
     }
     (MPI_Allgatherv PMPI_Allgatherv, MPI_Allgatherv_c PMPI_Allgatherv_c)
-    |count| (send send_count send_type receive counts displacements receive_type comm) {
+    |width| (send send_count send_type receive counts displacements receive_type comm) {
         Arguments::new(Collective::Allgatherv, comm)
-            .send(send, count(send_count), send_type)
-            .receive_blocks(receive, (counts, displacements), bytes_of(count), receive_type)
+            .send(send, width.read(send_count), send_type)
+            .receive_blocks(receive, (counts, displacements), width, receive_type)
     }
     (MPI_Alltoallv PMPI_Alltoallv, MPI_Alltoallv_c PMPI_Alltoallv_c)
-    |count| (send counts displacements send_type receive taken places receive_type comm) {
+    |width| (send counts displacements send_type receive taken places receive_type comm) {
         Arguments::new(Collective::Alltoallv, comm)
-            .send_blocks(send, (counts, displacements), bytes_of(count), send_type)
-            .receive_blocks(receive, (taken, places), bytes_of(count), receive_type)
+            .send_blocks(send, (counts, displacements), width, send_type)
+            .receive_blocks(receive, (taken, places), width, receive_type)
     }
 }
 

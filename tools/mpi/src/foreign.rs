@@ -1,12 +1,9 @@
 //! Finds the functions and objects of the MPI library that the program uses.
 
-use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-use crate::handlers;
 
 /// A handle, an address or an integer argument, as the calling convention passes it: an argument narrower than a word is in the
 /// low bits, and the rest is undefined.
@@ -167,75 +164,6 @@ fn loaded() -> Vec<*mut c_void> {
     paths.into_iter().filter_map(open).collect()
 }
 
-/// How many descriptors this process may have; 0 if that cannot be read.
-pub(crate) fn descriptors() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the system writes one structure.
-    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    if read == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
-}
-
-thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State::Outside) };
-}
-
-/// Where a thread is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    /// In the program.
-    Outside,
-    /// In a function that this library exports.
-    Inside,
-    /// In the function of the MPI library that the program has called, by way of this library.
-    Passing,
-}
-
-/// Where this thread is.
-pub(crate) fn state() -> State {
-    STATE.get()
-}
-
-/// Makes the program's call of the MPI library by `call`.
-pub(crate) fn passing<T>(call: impl FnOnce() -> T) -> T {
-    within(if state() == State::Inside { State::Passing } else { state() }, call)
-}
-
-/// Has the program run its `handler`.
-pub(crate) fn outside<T>(handler: impl FnOnce() -> T) -> T {
-    within(State::Outside, handler)
-}
-
-/// Nothing is restored if `run` does not return: a handler that leaves by an exception or by `longjmp` leaves the exported function,
-/// too.
-fn within<T>(state: State, run: impl FnOnce() -> T) -> T {
-    let before = STATE.replace(state);
-    let result = run();
-    STATE.set(before);
-    result
-}
-
-/// Held while a thread is inside an exported function. MPI libraries call their own functions by names that are exported here; such
-/// calls belong to the call that the program has made.
-pub(crate) struct Inside(());
-
-impl Inside {
-    /// `None` if the thread is inside already.
-    pub(crate) fn enter() -> Option<Self> {
-        (state() == State::Outside).then(|| {
-            STATE.set(State::Inside);
-            // Of a call before, which did not look.
-            handlers::take_handled();
-            Inside(())
-        })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        STATE.set(State::Outside);
-    }
-}
-
 /// A result of MPI.
 pub(crate) type Code = c_int;
 
@@ -245,19 +173,6 @@ pub(crate) const SUCCESS: Code = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_is_inside_once() {
-        let outer = Inside::enter().unwrap();
-        assert!(Inside::enter().is_none());
-        assert!(std::thread::spawn(|| Inside::enter().is_some()).join().unwrap(), "each thread has its own");
-        passing(|| assert!(Inside::enter().is_none()));
-        passing(|| outside(|| assert!(Inside::enter().is_some())));
-        assert_eq!(state(), State::Inside);
-        drop(outer);
-        assert!(Inside::enter().is_some());
-        assert_eq!(passing(state), State::Outside);
-    }
 
     #[test]
     fn a_process_without_mpi_has_none_of_its_functions() {

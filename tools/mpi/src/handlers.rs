@@ -9,7 +9,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::foreign::{Code, SUCCESS, State, Word, outside, state};
+use crate::entry::{State, outside, state};
+use crate::foreign::{Code, SUCCESS, Word};
 use crate::session;
 
 /// An error handler of the program: communicator, code, and what the MPI library adds.
@@ -81,7 +82,7 @@ unsafe extern "C-unwind" fn stand_in<const INDEX: usize>(comm: Word, code: Word,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::foreign::{Inside, passing};
+    use crate::entry::{Inside, passing};
 
     thread_local! {
         static CALLS: Cell<u32> = const { Cell::new(0) };

@@ -5,7 +5,8 @@
 //! section 7.4.2).
 
 use crate::abi::Abi;
-use crate::foreign::{Code, Inside, SUCCESS, Word};
+use crate::entry::Inside;
+use crate::foreign::{Code, SUCCESS, Word};
 use crate::mpi::{Comm, Info, Key};
 use crate::session::{self, session};
 use crate::settings::Policy;

@@ -14,8 +14,9 @@
 //!         of this name                   └─ statistics                             peers: agreement over MPI
 //! ```
 //!
-//! `unsafe` is confined to calls of the MPI library (`foreign`, `mpi`, `rounds`, `error_codes`), the exported functions, the error
-//! handlers (`handlers`) and the buffers that the program names (`buffers`).
+//! `unsafe` is confined to calls of the MPI library (`foreign`, `abi`, `mpi`, `rounds`, `error_codes`), the exported functions
+//! (`exports`, `offload`), the functions that MPI calls (`handlers`, `mpi`, `session`), the memory that the program names
+//! (`arguments`, `buffers`, `hints`), and the limit of descriptors (`allocation`).
 #![deny(missing_docs)]
 
 mod abi;
@@ -26,6 +27,7 @@ mod buffers;
 mod counted;
 mod data;
 mod engine;
+mod entry;
 mod error_codes;
 pub mod exports;
 mod folding;

@@ -7,8 +7,9 @@ use std::ffi::{c_char, c_int, c_void};
 use cmdseq::plan::Collective;
 
 use crate::abi::Constants;
+use crate::entry;
 use crate::error_codes;
-use crate::foreign::{self, Code, SUCCESS, Word, pmpi};
+use crate::foreign::{Code, SUCCESS, Word, pmpi};
 use crate::handlers;
 use crate::shape::Shape;
 
@@ -159,8 +160,8 @@ impl Comm {
         check(unsafe { pmpi!(MPI_Bcast, numbers.as_mut_ptr(), count, int64, root, self.0) })
     }
 
-    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for all blocks of a rank.
-    /// A reduction is of elements of `datatype` by `operation`. Collective.
+    /// Makes a collective of the MPI library with `shape`, from `send` to `receive`, which both have room for what this rank
+    /// gives, and for what it gets. A reduction is of elements of `datatype` by `operation`. Collective.
     #[expect(clippy::multiple_unsafe_ops_per_block, reason = "one of them is made")]
     pub(crate) fn collective(
         self,
@@ -178,7 +179,7 @@ impl Comm {
         let (from, to, byte) = (send.as_ptr(), receive.as_mut_ptr(), constants.byte);
         let count = bytes / combine.map_or(1, |combine| combine.element.bytes());
         let (elements, comm) = (datatype, self.0);
-        // SAFETY: both buffers have room for all blocks of a rank; the datatype is one without a constructor.
+        // SAFETY: both buffers have room for what this rank gives, and for what it gets; the datatype is one without a constructor.
         check(unsafe {
             match shape.collective {
                 Collective::Broadcast => pmpi!(MPI_Bcast, to, count, byte, root, comm),
@@ -259,7 +260,7 @@ impl Comm {
     pub(crate) fn raise(self, text: &str) -> Code {
         let code = error_codes::of(text).unwrap_or_else(|code| code);
         // SAFETY: the communicator exists and the code is one of MPI.
-        let called = foreign::passing(|| unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) });
+        let called = entry::passing(|| unsafe { pmpi!(MPI_Comm_call_errhandler, self.0, code) });
         if called == SUCCESS { code } else { called }
     }
 }

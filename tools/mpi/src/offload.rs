@@ -7,10 +7,11 @@ use fpga_driver::Error;
 
 use crate::arguments::Arguments;
 use crate::buffers::{Place, Places};
-use crate::data::Apart;
+use crate::data::{Apart, Data as _};
 use crate::engine::{Ends, Engine, Finished, Registered, with_causes};
+use crate::entry::Inside;
 use crate::folding;
-use crate::foreign::{Code, Inside, SUCCESS};
+use crate::foreign::{Code, SUCCESS};
 use crate::hints::{self, Wish};
 use crate::memory;
 use crate::mpi::Comm;
@@ -83,7 +84,7 @@ fn measure(
     let (&Call { shape, handles, constants }, comm) = (call, rounds.comm);
     rounds.confirm()?;
     // The address of no memory at all is that of MPI_IN_PLACE: there is at least a byte.
-    let room = (comm.size()? as usize * shape.bytes as usize).max(input).max(output).max(1);
+    let room = input.max(output).max(1);
     let (send, mut receive) = (vec![0; room], vec![0; room]);
     let mut best = [u64::MAX; 2];
     for _ in 0..MEASUREMENTS {
@@ -194,8 +195,7 @@ impl Session {
             // SAFETY: by this function's contract.
             Ok(Cards::Own(registered)) => unsafe { self.on_own(registered, &call, (rounds, verdicts), &places) }?,
             Ok(Cards::Shared(registered, team)) => {
-                let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
-                if is_in_order && !team.keeps_order(&shape) {
+                if self.cards.as_ref().is_ok_and(|cards| cards.in_rank_order) && !team.keeps_order(&shape) {
                     return Ok(Some(Reason::RankOrder));
                 }
                 // SAFETY: by this function's contract.
@@ -206,7 +206,8 @@ impl Session {
             Ok(done) => done,
             Err(reason) => return Ok(Some(reason)),
         };
-        let counted = Counted { bytes: places.bytes(), copied, host, card_cycles: cycles };
+        let (input, output) = places.bytes();
+        let counted = Counted { bytes: (input + output) as u64, copied, host, card_cycles: cycles };
         self.statistics.offloaded(&record.name, collective.name(), counted);
         Ok(None)
     }
@@ -278,37 +279,34 @@ impl Session {
             None => {
                 team.make_room(registered.as_deref_mut());
                 let verdict = self.judge((registered.as_deref_mut(), team), call, (rounds, verdicts), places)?;
-                team.judge(call.shape, verdict);
+                team.keep_verdict(call.shape, verdict);
                 verdict
             }
         };
-        if let Some(reason) = verdict {
+        if let Err(reason) = verdict {
             return Ok(Err(reason));
         }
         let began = Instant::now();
-        match &places.input {
-            None => team.give(call, &[]),
-            // SAFETY: by this function's contract.
-            Some(place) => unsafe { place.read(comm, |input| team.give(call, input)) }?,
-        }?;
+        // SAFETY: by this function's contract.
+        let mut held = unsafe { places.hold(comm) }?;
+        let (input, output) = places.bytes();
+        team.give(call, held.input(0, input))?;
         let usable = self.usable(registered.as_deref(), team);
         let finished = team.exchange(usable, call, progress)?;
-        match &places.output {
-            None => team.take(call, None)?,
-            // SAFETY: by this function's contract.
-            Some(place) => unsafe { place.write::<Trouble>(comm, |output| Ok(team.take(call, Some(output))?)) }?,
-        }
+        let output = if held.wants_output() { Some(held.output(0, output)) } else { None };
+        team.take(call, output)?;
+        held.release(comm)?;
         Ok(Ok((finished, began.elapsed())))
     }
 
-    /// Finds out whether the cards take calls of a shape that is new. Collective.
+    /// Finds out whether the cards take calls of a shape that is new, or why not. Collective.
     fn judge(
         &mut self,
         (mut registered, team): (Option<&mut Registered>, &mut Team),
         call: &Call<'_>,
         (rounds, verdicts): (Rounds<'_>, Option<&mut Verdicts>),
         places: &Places,
-    ) -> Result<Option<Reason>, Trouble> {
+    ) -> Result<Result<(), Reason>, Trouble> {
         let planned = match registered.as_deref_mut() {
             Some(registered) => self.plan_of_leaders(registered, team, call),
             None => Ok(false),
@@ -322,20 +320,19 @@ impl Session {
         planned?;
         match told {
             Told::Failed => return Err(team.trouble()),
-            Told::No => return Ok(Some(Reason::NoPlan)),
+            Told::No => return Ok(Err(Reason::NoPlan)),
             Told::Yes => {}
         }
-        let Some(verdicts) = verdicts else { return Ok(None) };
-        let bytes = |place: &Option<Place>| place.as_ref().map_or(0, Place::bytes);
+        let Some(verdicts) = verdicts else { return Ok(Ok(())) };
         let is_faster = verdicts.known_or(call.shape, || {
-            measure(call, rounds, (bytes(&places.input), bytes(&places.output)), |input, output| {
+            measure(call, rounds, places.bytes(), |input, output| {
                 team.give(call, input)?;
                 let usable = self.usable(registered.as_deref(), team);
                 team.exchange(usable, call, &|| rounds.comm.progress(call.constants))?;
                 Ok(team.take(call, places.output.as_ref().map(|_| output))?)
             })
         })?;
-        Ok(if is_faster { None } else { Some(Reason::Slower) })
+        Ok(if is_faster { Ok(()) } else { Err(Reason::Slower) })
     }
 
     /// The card of a leader. It has a plan for each call with a verdict.
@@ -418,15 +415,15 @@ impl Session {
 
     /// Makes the counterpart of `comm` on the cards, or says why there is none. `ranks` are those of its members in the world. Collective.
     fn register(&mut self, comm: Comm, rank: u32, ranks: &[u32]) -> Result<Result<Cards, Reason>, Trouble> {
-        let seats = match &self.cards {
-            Ok(cards) => ranks.iter().map(|rank| cards.seats[*rank as usize]).collect::<Vec<_>>(),
+        let cards = match &self.cards {
+            Ok(cards) => cards,
             Err(reason) => return Ok(Err(*reason)),
         };
+        let seats: Vec<_> = ranks.iter().map(|rank| cards.seats[*rank as usize]).collect();
         if seats.iter().all(|seat| seat.has_card) {
             return Ok(self.enrol(comm, ranks)?.map(Cards::Own));
         }
-        let is_in_order = self.settings.as_ref().is_none_or(|settings| settings.in_rank_order);
-        let leaders = match folding::leaders(&seats, is_in_order) {
+        let leaders = match folding::leaders(&seats, cards.in_rank_order) {
             Ok(leaders) => leaders,
             Err(reason) => return Ok(Err(reason)),
         };

@@ -3,9 +3,7 @@
 //! A part has the same range of each block of the call: of all blocks of an alltoall, of the one vector of an allreduce. So whatever a
 //! rank gives in one part, no other part overwrites, even if both sides of the call have one buffer.
 
-use cmdseq::plan::Collective;
-
-use crate::shape::Shape;
+use crate::shape::{Shape, blocks};
 
 /// Bytes of the larger side of a rank in a part. Calls of less than two parts are not cut.
 pub(crate) const PART_BYTES: u64 = 2 << 20;
@@ -34,10 +32,8 @@ pub(crate) struct Run {
 impl Parts {
     /// Cuts a call of `ranks` ranks into parts of about `bytes` bytes of a rank's larger side.
     pub(crate) fn of(shape: &Shape, ranks: u64, bytes: u64) -> Self {
-        use Collective::{Allgather, Alltoall, Gather, ReduceScatter, Scatter};
         let whole = shape.bytes;
-        let is_blocked = matches!(shape.collective, Scatter | Gather | Allgather | Alltoall | ReduceScatter);
-        let total = whole.saturating_mul(if is_blocked { ranks } else { 1 });
+        let total = whole.saturating_mul(blocks(shape.collective, ranks));
         // Vector forms have blocks of different lengths.
         if shape.collective.has_counts() || total < 2 * bytes {
             return Parts { whole, part: whole };
@@ -87,6 +83,7 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use cmdseq::plan::Collective;
     use cmdseq::{Combine, Element, Reduction};
     use proptest::prelude::*;
 

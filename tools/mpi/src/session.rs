@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::abi::Constants;
 use crate::engine::{Engine, with_causes};
+use crate::entry::Inside;
 use crate::folding::Seat;
-use crate::foreign::{Code, Inside, SUCCESS, Word};
+use crate::foreign::{Code, SUCCESS, Word};
 use crate::mpi::{self, Comm, Key};
 use crate::records::{Cards, Records};
 use crate::rounds::Rounds;
@@ -50,6 +51,8 @@ pub(crate) struct JobCards {
     pub(crate) engine: Option<Engine>,
     /// By rank of `MPI_COMM_WORLD`.
     pub(crate) seats: Vec<Seat>,
+    /// Contributions are folded in the order of ranks.
+    pub(crate) in_rank_order: bool,
 }
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
@@ -69,28 +72,28 @@ pub(crate) fn is_held() -> bool {
     matches!(SESSION.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Begins after `MPI_Init`. Collective over all ranks.
-pub(crate) fn begin() {
-    if !mpi::is_running() {
-        return;
+/// Begins MPI by `pass`, and then the session. Collective over all ranks.
+pub(crate) fn begin(pass: impl FnOnce() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return pass() };
+    let code = pass();
+    if code == SUCCESS && mpi::is_running() {
+        match Session::begin() {
+            Ok(begun) => *session() = Some(begun),
+            Err(code) => eprintln!("fpga-mpi: {}; all calls go to the MPI library", mpi::text(code)),
+        }
     }
-    match Session::begin() {
-        Ok(begun) => *session() = Some(begun),
-        Err(code) => eprintln!("fpga-mpi: {}; all calls go to the MPI library", mpi::text(code)),
-    }
+    code
 }
 
-/// Ends before `MPI_Finalize`. Collective over all ranks.
-pub(crate) fn end() {
-    let Some(mut session) = session().take() else { return };
-    session.forget_all();
-    session.report();
-    let _ = session.probe.free();
-    // A card that closes is reset, and drops what its neighbours have sent. Also after a failure, which other ranks may not have seen.
-    // Without a timeout: all ranks come here, as to MPI_Finalize.
-    if session.cards.is_ok() {
-        let _ = Rounds { comm: session.world, constants: &session.constants, timeout: None }.barrier();
+/// Ends the session, and then MPI by `pass`. Collective over all ranks.
+pub(crate) fn end(pass: impl FnOnce() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return pass() };
+    // The lock is free while the session ends.
+    let ended = session().take();
+    if let Some(session) = ended {
+        session.end();
     }
+    pass()
 }
 
 /// Frees a communicator of the program by `pass`, and its record. A collective call of a delete function of the program goes to the
@@ -149,6 +152,18 @@ impl Session {
             statistics: Statistics::new(are_printed),
             constants,
         })
+    }
+
+    /// Collective over all ranks.
+    fn end(mut self) {
+        self.forget_all();
+        self.report();
+        let _ = self.probe.free();
+        // A card that closes is reset, and drops what its neighbours have sent. Also after a failure, which other ranks may not have
+        // seen. Without a timeout: all ranks come here, as to MPI_Finalize.
+        if self.cards.is_ok() {
+            let _ = Rounds { comm: self.world, constants: &self.constants, timeout: None }.barrier();
+        }
     }
 
     /// Longest wait for a card or for another rank.
@@ -258,7 +273,7 @@ fn agree(
     match (first_failure(&all), engine) {
         (None, Ok(engine)) => {
             let seats = seats.chunks_exact(2).map(|seat| Seat { host: seat[0], has_card: seat[1] != 0 }).collect();
-            Ok(Ok(JobCards { engine, seats }))
+            Ok(Ok(JobCards { engine, seats, in_rank_order: settings.in_rank_order }))
         }
         (cause, _) => {
             tell(world, &cause.unwrap_or_default())?;

@@ -102,7 +102,7 @@ impl fmt::Display for Shape {
 /// # Errors
 /// Why the cards do not take it.
 pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, size: u32) -> Result<Shape, Reason> {
-    use Collective::{Allgather, Alltoall, Barrier, Broadcast, Gather, ReduceScatter, Scatter};
+    use Collective::{Allgather, Alltoall, Barrier, Broadcast, Gather, Scatter};
     let Arguments { collective, send, receive, .. } = *arguments;
     let root = if collective.has_root() { u32::try_from(arguments.root).map_err(|_| Reason::Invalid)? } else { 0 };
     if root >= size {
@@ -138,14 +138,19 @@ pub(crate) fn shape(arguments: &Arguments, constants: &Constants, rank: u32, siz
     if collective != Barrier && bytes == 0 {
         return Err(Reason::ZeroBytes);
     }
-    let blocks = if matches!(collective, Scatter | Gather | Allgather | Alltoall | ReduceScatter) { size } else { 1 };
-    if bytes.saturating_mul(blocks.into()) > BYTES_MAX {
+    if bytes.saturating_mul(blocks(collective, size.into())) > BYTES_MAX {
         return Err(Reason::TooLarge);
     }
     if is_misplaced(arguments, constants, is_root) {
         return Err(Reason::Invalid);
     }
     Ok(Shape { collective, bytes, root, combine, counts: Vec::new() })
+}
+
+/// Blocks of the larger side of a rank: one, or one for each rank. Vector forms have blocks of different lengths.
+pub(crate) fn blocks(collective: Collective, ranks: u64) -> u64 {
+    use Collective::{Allgather, Alltoall, Gather, ReduceScatter, Scatter};
+    if matches!(collective, Scatter | Gather | Allgather | Alltoall | ReduceScatter) { ranks } else { 1 }
 }
 
 /// Whether `MPI_IN_PLACE` is where MPI does not take it, in a buffer that is significant on this rank.

@@ -24,7 +24,7 @@ const SERVICE: Duration = Duration::from_micros(50);
 
 /// Where the data of one side lies. All of it is in one or the other list of copies.
 #[derive(Debug, Default)]
-struct Side {
+struct Layout {
     /// Ranges that the card copies to or from the program's memory: the buffer, the address there, the address on the card, and bytes.
     reached: Vec<(Arc<DmaBuffer>, u64, u64, u64)>,
     /// Ranges that it copies to or from bounce buffers: offset there, address on the card, and bytes.
@@ -33,7 +33,7 @@ struct Side {
     runs: Vec<(usize, Run)>,
 }
 
-impl Side {
+impl Layout {
     /// Finds the places of `pieces` of part `index`. Those that are bounced lie one after the other from `at` on. Returns where they end.
     fn lay(
         &mut self,
@@ -97,8 +97,8 @@ impl Side {
 /// Where the pieces of a program lie, and what is in flight for it.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
-    input: Side,
-    output: Side,
+    input: Layout,
+    output: Layout,
     flights: Flights,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Team {
     leader: u32,
     are_ranges: bool,
     /// Whether the cards take calls of a shape, or why not.
-    verdicts: HashMap<Shape, Option<Reason>>,
+    verdicts: HashMap<Shape, Result<(), Reason>>,
     /// The data of a leader: contributions, then the result.
     data: Vec<u8>,
     other: Vec<u8>,
@@ -112,7 +112,7 @@ impl Team {
     }
 
     /// Whether the cards take calls of `shape`, if that is known.
-    pub(crate) fn verdict(&self, shape: &Shape) -> Option<Option<Reason>> {
+    pub(crate) fn verdict(&self, shape: &Shape) -> Option<Result<(), Reason>> {
         self.verdicts.get(shape).copied()
     }
 
@@ -128,8 +128,7 @@ impl Team {
         }
     }
 
-    /// Keeps a verdict.
-    pub(crate) fn judge(&mut self, shape: &Shape, verdict: Option<Reason>) {
+    pub(crate) fn keep_verdict(&mut self, shape: &Shape, verdict: Result<(), Reason>) {
         self.verdicts.insert(shape.clone(), verdict);
     }
 
@@ -268,7 +267,7 @@ mod tests {
                 assert_eq!(team.verdict(shape), None);
                 team.make_room(Some(&mut *registered));
                 assert!(engine.plan(registered, &team.of_leaders(shape)).unwrap());
-                team.judge(shape, None);
+                team.keep_verdict(shape, Ok(()));
             }
             let known = calls.iter().filter(|shape| team.verdict(shape).is_some());
             known.map(|shape| registered.bytes(&team.of_leaders(shape)) != (0, 0)).collect::<Vec<_>>()

@@ -11,8 +11,12 @@
    legal file NAME: a file that both ranks write and read, by collective calls.
    legal delete: delete functions of attributes which call collectives of the communicator that is freed.
    legal late: a communicator that is freed before its last request ends.
+   legal large: a broadcast of nearly as many bytes as the cards take, without much more memory than it needs.
+   legal unread: functions with large counts, with numbers that MPI does not read on a rank.
    legal multiple: MPI_THREAD_MULTIPLE.
    legal session: MPI_Session_init instead of MPI_Init, where the MPI library has sessions. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,6 +259,60 @@ static void late(void) {
     if (rank == 0) printf("expected barrier %d\n", 2 * COUNT);
 }
 
+/* The most address space that this process has had, MiB. */
+static long peak(void) {
+    char line[256];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) sscanf(line, "VmPeak: %ld", &kib);
+    if (file) fclose(file);
+    return kib / 1024;
+}
+
+/* Buffers to try both ways have the bytes of the call, and so has what the MPI library or the card needs. */
+static void large(void) {
+    enum { MIB = 60, BYTES = MIB << 20 };
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    char *data = malloc(BYTES);
+    memset(data, rank + 1, BYTES);
+    long before = peak();
+    MPI_Bcast(data, BYTES, MPI_BYTE, 0, MPI_COMM_WORLD);
+    long grown = peak() - before;
+    for (long i = 0; i < BYTES; i++) wrong += data[i] != 1;
+    if (grown > 5 * MIB) fprintf(stderr, "rank %d of %d: %ld MiB more for %d MiB\n", rank, size, grown, MIB), wrong++;
+    if (rank == 0) printf("expected broadcast 1\n");
+    free(data);
+}
+
+/* Open MPI 4.1 has no such functions, and this library has them. */
+static void unread(void) {
+    typedef int function(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype, int, MPI_Comm);
+    function *gather = (function *)dlsym(RTLD_DEFAULT, "MPI_Gather_c"), *scatter = (function *)dlsym(RTLD_DEFAULT, "MPI_Scatter_c");
+    const MPI_Count none = (MPI_Count)1 << 40;
+    int rank, size, all[64] = {0}, own = 0;
+    MPI_Comm half, both;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int last = size - 1, is_root = rank == last;
+    wrong += gather(&rank, 1, MPI_INT, all, is_root ? 1 : none, MPI_INT, last, MPI_COMM_WORLD) != MPI_SUCCESS;
+    if (is_root) memset(all, -1, last * sizeof *all);
+    wrong += gather(is_root ? MPI_IN_PLACE : &rank, is_root ? none : 1, MPI_INT, all, is_root ? 1 : none, MPI_INT, last, MPI_COMM_WORLD) != MPI_SUCCESS;
+    for (int i = 0; i < size; i++) wrong += is_root && all[i] != i;
+    wrong += scatter(all, is_root ? 1 : none, MPI_INT, &own, 1, MPI_INT, last, MPI_COMM_WORLD) != MPI_SUCCESS;
+    wrong += own != rank;
+    /* The root is alone in its group. */
+    MPI_Comm_split(MPI_COMM_WORLD, is_root, 0, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_root ? 0 : last, 0, &both);
+    wrong += gather(&rank, is_root ? none : 1, MPI_INT, all, is_root ? 1 : none, MPI_INT, is_root ? MPI_ROOT : 0, both) != MPI_SUCCESS;
+    for (int i = 0; i < last; i++) wrong += is_root && all[i] != i;
+    wrong += scatter(all, is_root ? 1 : none, MPI_INT, &own, is_root ? none : 1, MPI_INT, is_root ? MPI_ROOT : 0, both) != MPI_SUCCESS;
+    wrong += own != rank;
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&half);
+}
+
 /* Parents and children, as one communicator. */
 static void with_children(char *program, MPI_Comm parent) {
     MPI_Comm children = parent, all;
@@ -331,6 +389,8 @@ int main(int argc, char **argv) {
     else if (strcmp(argv[1], "file") == 0 && argc > 2) with_file(argv[2]);
     else if (strcmp(argv[1], "delete") == 0) with_delete();
     else if (strcmp(argv[1], "late") == 0) late();
+    else if (strcmp(argv[1], "large") == 0) large();
+    else if (strcmp(argv[1], "unread") == 0) unread();
     else by_host();
     if (rank == 0 && expected) printf("expected allreduce %ld\nexpected allgather %ld\n", expected, expected);
     MPI_Finalize();

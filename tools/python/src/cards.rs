@@ -88,7 +88,7 @@ impl Cards {
         Ok(self.0.with(py, |state| {
             // Before it plans.
             state.check_idle()?;
-            let id = state.planned(py, &request, form.name)?;
+            let id = state.planned(py, &request)?;
             Operation::launch(py, (&self.0, state), (form, id, None), input.as_ref(), (output, result))
         })?)
     }

@@ -15,6 +15,9 @@ use crate::operation::{Launch, Phase};
 /// Plans that calls such as `cards.allreduce(x)` have made, and that stay on the cards for the next call.
 const PLANS_KEPT: usize = 16;
 
+/// Least bytes of a staging buffer.
+const STAGING_LEAST: usize = 1 << 20;
+
 const CLOSED: &str = "these cards were closed";
 
 /// Opened cards.
@@ -55,7 +58,7 @@ pub(crate) struct State {
 /// What a plan is for: a [`Request`] that owns its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) operation: &'static str,
+    pub(crate) operation: String,
     pub(crate) reduction: Option<String>,
     pub(crate) element: Option<String>,
     pub(crate) algorithm: Option<String>,
@@ -65,9 +68,9 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    fn of(request: &Request<'_>, operation: &'static str) -> Self {
+    fn of(request: &Request<'_>) -> Self {
         Key {
-            operation,
+            operation: request.operation.to_owned(),
             reduction: request.reduction.map(str::to_owned),
             element: request.element.map(str::to_owned),
             algorithm: request.algorithm.map(str::to_owned),
@@ -258,12 +261,7 @@ impl State {
     }
 
     /// Returns the plan of a request: one that is on the cards, or a new one.
-    pub(crate) fn planned(
-        &mut self,
-        py: Python<'_>,
-        request: &Request<'_>,
-        operation: &'static str,
-    ) -> Result<CollectiveId> {
+    pub(crate) fn planned(&mut self, py: Python<'_>, request: &Request<'_>) -> Result<CollectiveId> {
         // Most calls are as the one before.
         if let Some(at) = self.plans.iter().rposition(|(key, _)| key.is(request)) {
             self.plans[at..].rotate_left(1);
@@ -272,7 +270,7 @@ impl State {
                 self.release_oldest(py)?;
             }
             let id = self.plan(py, request)?;
-            self.plans.push((Key::of(request, operation), id));
+            self.plans.push((Key::of(request), id));
         }
         Ok(self.plans[self.plans.len() - 1].1)
     }
@@ -334,10 +332,15 @@ impl State {
         }
         // The smaller one goes first: both together may be more than there is.
         self.staging = None;
-        let staging = Arc::new(Mapped::allocate(&self.cards, bytes.next_power_of_two())?);
+        let staging = Arc::new(Mapped::allocate(&self.cards, staging_bytes(bytes))?);
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }
+}
+
+/// Bytes of a staging buffer for `bytes` bytes: at most a quarter more, in few sizes, so that growing arrays seldom need a new one.
+fn staging_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(STAGING_LEAST))
 }
 
 /// Ends launches and removes plans.

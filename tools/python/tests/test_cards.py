@@ -74,6 +74,20 @@ def test_large_transfers_leave_no_large_buffer(mock: fpga.Cards) -> None:
     assert shared_bytes() - before < 100 << 20
 
 
+def mapped_bytes() -> int:
+    """Address space of this process that shows memory files: buffers of cards, each of them twice."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ends = [line.split()[0].split("-") for line in lines if "/memfd:" in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in ends)
+
+
+def test_the_buffer_of_a_collective_is_as_large_as_its_data(mock: fpga.Cards) -> None:
+    x = numpy.ones((4, 33 << 18), "u1")
+    before = mapped_bytes()
+    assert (mock.allreduce(x).wait() == 4).all()
+    assert 2 * x.nbytes <= mapped_bytes() - before < 3 * x.nbytes
+
+
 def test_a_card_that_halted_is_not_running() -> None:
     """Until a call finds out, and aborts it."""
     seen = 0

@@ -13,7 +13,7 @@ use crate::cli::{Cli, Planner};
 use crate::exit::Result;
 use crate::interrupt::Interrupt;
 use crate::plan::bound_us;
-use crate::units::{microseconds, rounded};
+use crate::units::{rounded, us_of_ps};
 use crate::{input_file, output, progress, size};
 
 /// Without `--cards`: fully connected cards, and Dragonflies, with one lane and with several.
@@ -115,7 +115,7 @@ fn row(cards: &Cards, collective: Collective, bytes: u64) -> Row {
     let request = Request { combine, ..Request::new(collective, cards.nodes(), bytes) };
     let plan = plan(&request, cards.capabilities());
     let planned = plan.as_ref().ok().map(|plan| {
-        let predicted_us = microseconds(plan.predicted.arrival_ps);
+        let predicted_us = us_of_ps(plan.predicted.arrival_ps);
         let bound_us = bound_us(plan, cards.capabilities(), &CostModel::stated(cards.capabilities()));
         Planned {
             algorithm: plan.algorithm.name(),

@@ -16,19 +16,37 @@ pub(crate) enum System {
     #[command(arg = publishes())]
     Coll(Sweep),
     /// Compare every network figure of the OPTWEB paper with the mock
-    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 10 to 15 and the Dragonfly table of the paper into this directory")))]
+    #[command(
+        args = no_machine(),
+        mut_arg("svg", draws("Draw figures 10 to 15 and the Dragonfly table of the paper into this directory"))
+    )]
     Optweb(Optweb),
     /// Compare every network figure of the CIRCUS paper with the mock
-    #[command(args = no_machine(), mut_arg("svg", draws("Draw latency and throughput over message size, and the latencies of other systems, into this directory")))]
+    #[command(
+        args = no_machine(),
+        mut_arg("svg", draws("Draw latency and throughput over message size, and the latencies of other systems, \
+                              into this directory"))
+    )]
     Circus(Published),
     /// Compare the figures of the BlueLink paper with the mock
-    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 3 and 4 of the paper into this directory, and tables I and II as published")))]
+    #[command(
+        args = no_machine(),
+        mut_arg("svg", draws("Draw figures 3 and 4 of the paper into this directory, and tables I and II as published"))
+    )]
     Bluelink(Published),
     /// Compare the figures of the MPI-FPGA paper with the mock
-    #[command(args = no_machine(), mut_arg("svg", draws("Draw figures 8 to 12 of the paper, as far as the mock has them, and estimates for a million nodes, into this directory")))]
+    #[command(
+        args = no_machine(),
+        mut_arg("svg", draws("Draw figures 8 to 12 of the paper, as far as the mock has them, and estimates for a \
+                              million nodes, into this directory"))
+    )]
     MpiFpga(Published),
     /// Compare figures of Novo-G# with the mock
-    #[command(name = "novo-g", args = no_machine(), mut_arg("svg", draws("Draw the FFTs of table 6.4, and the published tables of areas, into this directory")))]
+    #[command(
+        name = "novo-g",
+        args = no_machine(),
+        mut_arg("svg", draws("Draw the FFTs of table 6.4, and the published tables of areas, into this directory"))
+    )]
     Novog(Published),
     /// Compare the planner's plans with the lower bound of each operation
     Planner(Planner),
@@ -40,9 +58,10 @@ pub(crate) enum System {
 /// Sizes, groups and algorithms of a collective to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// Smallest size, as --bytes of `coll`
-    #[arg(long, short, value_name = "BYTES", value_parser = size::parse, default_value = "8")]
-    pub(crate) begin: u64,
+    /// Smallest size, as --bytes of `coll` [default: 8, or an element of --dtype if
+    /// that is larger]
+    #[arg(long, short, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) begin: Option<u64>,
 
     /// Largest size
     #[arg(long, short, value_name = "BYTES", value_parser = size::parse, default_value = "1MiB")]

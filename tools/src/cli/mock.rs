@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::no_machine;
 use crate::size;
@@ -20,6 +20,10 @@ pub(crate) enum Mock {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("clients").args(["socket_dir", "command"]).required(true),
+    override_usage = "fpgactl mock serve [OPTIONS] [SELECTOR] <--socket-dir DIR|-- COMMAND...>"
+)]
 pub(crate) struct Serve {
     /// Fabric to serve, such as mock:optweb:8
     #[arg(value_name = "SELECTOR", default_value = fpga_select::DEFAULT)]
@@ -27,7 +31,7 @@ pub(crate) struct Serve {
 
     /// Directory for the sockets, DIR/NODE.sock; a missing directory is created
     /// for this user only
-    #[arg(long, value_name = "DIR", required_unless_present = "command", conflicts_with = "command")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) socket_dir: Option<PathBuf>,
 
     /// Limit on the host memory of all cards together [default: half of

@@ -11,7 +11,7 @@ use super::finding::{Finding, Fix, SEQUENCER};
 use super::iommu;
 use crate::known::{self, Sequencer};
 use crate::unix_sockets::{self, Behind, Table};
-use crate::{functions, size};
+use crate::{functions, input_file, size};
 
 /// Locked memory that a card needs for rings and staging buffers, in bytes.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -25,26 +25,31 @@ pub(super) fn socket(path: &Path, table: &Table) -> Finding {
     let bad = |found: String, cause: &str| Finding::Bad {
         found,
         cause: cause.into(),
-        fix: Fix::User(format!("fpgactl mock serve --socket-dir {}", path.parent().unwrap_or(path).display())),
+        fix: Fix::User(format!("fpgactl mock serve --socket-dir {}", input_file::folder(path).display())),
     };
     match path.metadata() {
         Ok(found) if !found.file_type().is_socket() => bad("not a socket".into(), "the selector names the wrong file"),
         Ok(_) => match unix_sockets::behind(path, table) {
-            Behind::Server => Finding::Good("a socket; the server is identified when the card is opened".into()),
-            Behind::Nobody => {
+            Ok(Behind::Server) => Finding::Good("a socket; the server is identified when the card is opened".into()),
+            Ok(Behind::Nobody) => {
                 bad("no process listens".into(), "the server was killed, and has left its socket: start the server")
             }
-            Behind::Deaf => {
+            Ok(Behind::Deaf) => {
                 bad("no process listens".into(), "the process that has made the socket does not serve: start a server")
             }
-            Behind::OtherType => bad("not a stream socket".into(), "the selector names the wrong file"),
-            Behind::Denied => Finding::Bad {
+            Ok(Behind::OtherType) => bad("not a stream socket".into(), "the selector names the wrong file"),
+            Ok(Behind::Denied) => Finding::Bad {
                 found: "this user may not open the socket".into(),
                 cause: "it belongs to a server of another user".into(),
                 fix: Fix::Hand(format!(
                     "start the server as this user, or give this user the right to write {}",
                     path.display()
                 )),
+            },
+            Err(error) => Finding::Bad {
+                found: error.to_string(),
+                cause: "the socket cannot be opened by this path".into(),
+                fix: Fix::Hand("select the socket by another path".into()),
             },
         },
         Err(error) => {

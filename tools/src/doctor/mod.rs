@@ -12,7 +12,7 @@ use fpga_select::{Kind, Part, Selector};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::{self, Cli, Command};
+use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::unix_sockets::Table;
 use crate::{address, cards, functions, known, output};
@@ -59,8 +59,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Doctor) -> Result<()> {
     }
     match bad {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "1 check failed")),
-        bad => Err(Failure::new(Exit::Failed, format!("{bad} checks failed"))),
+        bad => Err(Failure::new(Exit::Failed, output::counted(bad as u64, "check", "checks") + " failed")),
     }
 }
 
@@ -111,16 +110,7 @@ fn examine(sysfs: &Sysfs, cards: &str) -> Result<Vec<Check>> {
 
 /// Adds to a failure to open cards the cause and fix of the first failed check.
 pub(crate) fn with_fix(cli: &Cli, failure: Failure) -> Failure {
-    let is_opening = !matches!(
-        cli.command,
-        Command::List(_)
-            | Command::Info(cli::Info { address: Some(_) })
-            | Command::Doctor(_)
-            | Command::Bind(_)
-            | Command::Unbind(_)
-            | Command::Reset(_)
-    );
-    if failure.exit() != Exit::NoCard || !is_opening {
+    if !failure.is_unopened() {
         return failure;
     }
     let sysfs = functions::sysfs(cli);

@@ -110,21 +110,21 @@ impl Examination<'_> {
             ids.into_iter().collect::<Vec<_>>().join(" ")
         };
         let foreign: Vec<&Unlisted> = unlisted.iter().filter(|one| !one.is_card).collect();
-        let cards: Vec<&Unlisted> = unlisted.iter().collect();
+        let all: Vec<&Unlisted> = unlisted.iter().collect();
         if !foreign.is_empty() {
             let cause = format!("the node also gives access to {}, which is no known card", named(&foreign));
             let mut fix = "move the card to a slot with its own IOMMU group".to_owned();
             if foreign.iter().all(|one| one.ids.is_some()) {
-                fix += &format!("; or give all of them to the group fpga: add {} to /{CARDS}", ids(&cards));
+                fix += &format!("; or give all of them to the group fpga: add {} to /{CARDS}", ids(&all));
             }
             return (cause, Fix::Hand(fix));
         }
-        if cards.is_empty() {
+        if all.is_empty() {
             let cause = "the udev rules have not been applied to the node since it was created or changed";
             return (cause.into(), Fix::Root(TRIGGER.into()));
         }
-        let cause = format!("{} is not in /{CARDS}", named(&cards));
-        (cause, Fix::Root(format!("printf '%s\\n' {} >> /{CARDS} && {TRIGGER}", ids(&cards))))
+        let cause = format!("{} is not in /{CARDS}", named(&all));
+        (cause, Fix::Root(format!("printf '%s\\n' {} >> /{CARDS} && {TRIGGER}", ids(&all))))
     }
 
     /// Returns the members that `only-cards` of the rules refuses: every function except bridges must be listed.

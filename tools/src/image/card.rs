@@ -10,7 +10,7 @@ use fpga_select::Selector;
 
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::progress;
+use crate::{cards, progress};
 
 /// What is said of a card into which no load has begun.
 pub(super) const UNCHANGED: &str = "the card was not changed";
@@ -49,13 +49,9 @@ fn listed(guids: &[Uuid]) -> String {
 
 impl ImageCard {
     /// Opens the one function that a selector selects.
-    pub(super) fn open(selector: &Selector, text: &str) -> Result<Self> {
-        let selection = selector.open()?;
-        let [function] = selection.functions.as_slice() else {
-            let count = selection.functions.len();
-            return Err(Failure::usage(format!("{text} selects {count} functions: select one")));
-        };
-        Ok(ImageCard { region: Region::open(function.clone())?, is_changed: false })
+    pub(super) fn open(selector: &Selector) -> Result<Self> {
+        let function = cards::single(&selector.open()?)?.clone();
+        Ok(ImageCard { region: Region::open(function)?, is_changed: false })
     }
 
     /// Returns the interface that images must be made for.

@@ -150,7 +150,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageInspect) -> Result<()> {
     let image = parse(&arguments.file, &data)?;
     let mut printed = printed(arguments.file.display().to_string(), data.len() as u64, &image);
     if let Some(selector) = &arguments.card {
-        let card = ImageCard::open(&Selector::parse(selector)?, selector)?;
+        let card = ImageCard::open(&Selector::parse(selector)?)?;
         let (interface, fits) = (card.interface().to_string(), card.fits(&image));
         printed.card = Some(Card { selector: selector.clone(), interface, fits });
     }

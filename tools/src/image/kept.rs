@@ -92,7 +92,8 @@ impl Kept {
             // Without a new image the second name is of no use. If it stays, `refused` knows it.
             let _ = remove(&earlier);
         })?;
-        synchronise(&self.folder)
+        // The caller loads nothing: the image must not stay for `image recover`. The first failure is the one to tell.
+        synchronise(&self.folder).inspect_err(|_| drop(self.not_begun()))
     }
 
     /// Removes what commands have left that were killed while they wrote here. Whoever loads an image has the card to itself. No load
@@ -252,4 +253,46 @@ fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 /// Has names survive a loss of power.
 fn synchronise(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| Failure::file(folder, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use nix::unistd::{Gid, Uid, chown, setfsuid};
+
+    use super::*;
+
+    /// A folder in which files can be made, but which cannot be opened to synchronise it.
+    #[test]
+    fn a_load_that_does_not_begin_leaves_nothing_to_recover() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("card");
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        set(directory.path(), 0o755);
+        for left in [None, Some(b"left")] {
+            fs::create_dir(&folder).unwrap();
+            let user = if Uid::effective().is_root() { Uid::from_raw(65534) } else { Uid::effective() };
+            chown(&folder, Some(user), None::<Gid>).unwrap();
+            if let Some(left) = left {
+                fs::write(folder.join(PENDING), left).unwrap();
+                chown(&folder.join(PENDING), Some(user), None::<Gid>).unwrap();
+            }
+            set(&folder, 0o300);
+            let kept = Kept { folder: folder.clone(), ports: directory.path().join(PORT) };
+            // Only the files of this thread are another user's.
+            let begin = move || {
+                setfsuid(user);
+                kept.begin(b"new")
+            };
+            let failure = std::thread::spawn(begin).join().unwrap().unwrap_err();
+            let message = failure.message();
+            assert!(message.starts_with(&format!("{}: ", folder.display())), "{message}");
+            assert!(message.contains("Permission denied"), "{message}");
+            set(&folder, 0o700);
+            let pending = fs::read(folder.join(PENDING)).ok();
+            assert_eq!((pending.as_deref(), folder.join(EARLIER).exists()), (left.map(|left| &left[..]), false));
+            fs::remove_dir_all(&folder).unwrap();
+        }
+    }
 }

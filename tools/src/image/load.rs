@@ -14,11 +14,13 @@ use crate::image::card::{ImageCard, UNCHANGED};
 use crate::image::kept::Kept;
 use crate::image::upstream::{PortAbove, Upstream};
 use crate::image::{parse, read};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::{cards, functions, output, size};
 
 /// What a card holds after a load that failed.
 const NOTHING: &str = "no accelerator is loaded";
+/// The message of a signal after a load.
+pub(super) const INTERRUPTED_LOADED: &str = "interrupted; the image is loaded";
 /// What is said before the failure of what follows a load.
 pub(super) const LOADED_BUT: &str = "the image is loaded, but";
 /// What helps while the journal is kept.
@@ -45,7 +47,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
     check_before(&interrupt)?;
     let image = parse(&arguments.file, &data)?;
     let selector = Selector::parse(&arguments.card)?;
-    let mut card = ImageCard::open(&selector, &arguments.card)?;
+    let mut card = ImageCard::open(&selector)?;
     check_before(&interrupt)?;
     let bitstream = card.checked(&arguments.file, &image, arguments.unchecked)?;
     let kept = Kept::of(&selector, &arguments.state)?;
@@ -93,7 +95,8 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageLoad) -> Result<()> {
         seconds,
         upstream: port,
     };
-    output::print(cli.json, &printed, || text(&printed, selector.kind()))
+    let lines = || text(&printed, selector.kind());
+    interrupt::ending_at_once_with(INTERRUPTED_LOADED, || output::print(cli.json, &printed, lines))
 }
 
 /// Fails after a signal that came before the load was started.

@@ -11,7 +11,7 @@ mod upstream;
 use std::path::Path;
 
 use cmdseq::text::printable;
-use fpga_image::{BYTES_MAX, Error, Image};
+use fpga_image::{BYTES_MAX, Image};
 
 use crate::exit::{Failure, Result};
 use crate::input_file;
@@ -23,9 +23,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// Takes a file apart.
 fn parse<'a>(path: &Path, data: &'a [u8]) -> Result<Image<'a>> {
-    Image::parse(data).map_err(|error| refused(path, &error))
-}
-
-fn refused(path: &Path, error: &Error) -> Failure {
-    Failure::refused(format!("{}: {error}", printable(&path.to_string_lossy())))
+    let refused =
+        |error: fpga_image::Error| Failure::refused(format!("{}: {error}", printable(&path.to_string_lossy())));
+    Image::parse(data).map_err(refused)
 }

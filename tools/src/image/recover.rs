@@ -8,9 +8,9 @@ use crate::cli::{Cli, ImageRecover};
 use crate::exit::{Exit, Failure, Result};
 use crate::image::card::ImageCard;
 use crate::image::kept::Kept;
-use crate::image::load::{LOADED_BUT, check_before, load_kept, note_loaded, undo, unmask};
+use crate::image::load::{INTERRUPTED_LOADED, LOADED_BUT, check_before, load_kept, note_loaded, undo, unmask};
 use crate::image::upstream::{Upstream, restore_noted};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{self, Interrupt};
 use crate::{functions, output};
 
 /// What was done.
@@ -50,7 +50,7 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
     // Whatever becomes of the masks, the image comes first.
     let noted = restore_noted(&sysfs, &kept);
     let card = match kept.pending()? {
-        Some(_) => Some(ImageCard::open(&selector, &arguments.card)?),
+        Some(_) => Some(ImageCard::open(&selector)?),
         None => None,
     };
     // Another load of the card may have ended before this command had opened the card.
@@ -73,17 +73,23 @@ pub(crate) fn run(cli: &Cli, arguments: &ImageRecover) -> Result<()> {
     let unmasked = noted.filter(|left| left.is_restored).map(|left| left.port.to_string());
     let (schema, kind) = ("fpgactl.image-recover/1", selector.kind().name());
     let printed = Printed { schema, selector: &arguments.card, kind, done, image, unmasked };
-    if cli.json {
-        return output::json(&printed);
-    }
-    let image = printed.image.unwrap_or_default();
-    let text = match done {
+    let interrupted = match done {
+        Done::Nothing => interrupt::PLAIN,
+        Done::Completed => INTERRUPTED_LOADED,
+        Done::Undone => "interrupted; the image before is loaded",
+    };
+    interrupt::ending_at_once_with(interrupted, || output::print(cli.json, &printed, || text(&printed)))
+}
+
+fn text(printed: &Printed<'_>) -> String {
+    let image = printed.image.as_deref().unwrap_or_default();
+    let done = match printed.done {
         Done::Nothing => "no load was killed".to_owned(),
         Done::Completed => format!("completed: {image}"),
         Done::Undone => format!("undone: {image}"),
     };
-    let masks = printed.unmasked.map_or_else(String::new, |port| format!("; masks of port {port} restored"));
-    output::text(&format!("{}: {text}{masks}\n", arguments.card))
+    let masks = printed.unmasked.as_ref().map_or_else(String::new, |port| format!("; masks of port {port} restored"));
+    format!("{}: {done}{masks}\n", printed.selector)
 }
 
 /// Loads the new image, or else the one before.

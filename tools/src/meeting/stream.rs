@@ -49,7 +49,7 @@ impl Stream {
                     let left = most.saturating_sub(began.elapsed());
                     // None at all is not allowed.
                     let limit = ATTEMPT.min(left).max(Duration::from_millis(1));
-                    outcome = TcpStream::connect_timeout(&address, limit).and_then(Stream::tcp);
+                    outcome = TcpStream::connect_timeout(&address, limit).and_then(Stream::connected);
                     if outcome.is_ok() || left.is_zero() {
                         break;
                     }
@@ -57,6 +57,15 @@ impl Stream {
                 outcome
             }
         }
+    }
+
+    /// Takes a connection to rank 0. If nobody listens at a port of this host, the kernel may choose the same port for this end, which is
+    /// then connected to itself, and keeps rank 0 from the port.
+    fn connected(stream: TcpStream) -> io::Result<Stream> {
+        if stream.local_addr()? == stream.peer_addr()? {
+            return Err(io::Error::new(ErrorKind::ConnectionRefused, "connected to itself"));
+        }
+        Stream::tcp(stream)
     }
 
     fn tcp(stream: TcpStream) -> io::Result<Stream> {
@@ -171,5 +180,22 @@ impl Drop for Listener {
 /// Whether nobody listens at the socket at `path` any more.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-    is_socket && unix_sockets::behind(path, &Table::read(Path::new("/"))) == Behind::Nobody
+    is_socket && matches!(unix_sockets::behind(path, &Table::read(Path::new("/"))), Ok(Behind::Nobody))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::{SockaddrIn, bind, getsockname};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_itself_is_refused() {
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(socket.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        let address: SockaddrIn = getsockname(socket.as_raw_fd()).unwrap();
+        connect(socket.as_raw_fd(), &address).unwrap();
+        let refused = Stream::connected(socket.into()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
 }

@@ -6,6 +6,7 @@ use fpga_driver::channel::{Error, Losses, Network, Reader, Settings};
 use fpga_hal::Function;
 
 use crate::data::compare;
+use crate::interrupt::Interrupt;
 use crate::selftest::checks::{Checks, Failed, Result, rate};
 
 /// Bytes that are sent, in parts that fit the ring.
@@ -16,7 +17,10 @@ const WORD_BYTES: usize = 4;
 const BOUND: Duration = Duration::from_secs(2);
 
 /// Tests the channels. Returns whether the card says that it is a mock; `None` if it has no channels.
-pub(super) fn test(checks: &mut Checks, function: &Function) -> Option<bool> {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function, interrupt: &Interrupt) -> Option<bool> {
+    if checks.is_interrupted() {
+        return None;
+    }
     let network = match Network::open([function.clone()]) {
         Ok(network) => network,
         Err(Error::NoChannels { .. }) => return None,
@@ -28,7 +32,7 @@ pub(super) fn test(checks: &mut Checks, function: &Function) -> Option<bool> {
     let is_mock = network.has_mocks();
     for node in network.nodes() {
         checks.run("channels", || describe(&network, node));
-        checks.run("words", || loop_back(&network, node));
+        checks.run("words", || loop_back(&network, node, interrupt));
     }
     Some(is_mock.unwrap_or(false))
 }
@@ -46,7 +50,7 @@ fn describe(network: &Network, node: u32) -> Result<String> {
 }
 
 /// Sends words from the card's host to itself. Needs a routing table, and loads none: one that others use stays as it is.
-fn loop_back(network: &Network, node: u32) -> Result<String> {
+fn loop_back(network: &Network, node: u32, interrupt: &Interrupt) -> Result<String> {
     if !network.is_routed(node)? {
         return Ok("none sent: the card has no routing table (fpgactl channel load)".to_owned());
     }
@@ -56,6 +60,7 @@ fn loop_back(network: &Network, node: u32) -> Result<String> {
     let mut received = vec![0; PART];
     let began = Instant::now();
     for (index, part) in sent.chunks(PART).enumerate() {
+        interrupt.check().map_err(|_| Failed::Interrupted)?;
         writer.write(part, BOUND)?;
         reader.read_exact(&mut received, BOUND)?;
         compare((index * PART) as u64, part, &received)?;

@@ -27,16 +27,31 @@ pub(super) struct Check {
 }
 
 /// The checks of one card, so far.
-#[derive(Debug, Default)]
-pub(super) struct Checks(pub(super) Vec<Check>);
+#[derive(Debug)]
+pub(super) struct Checks<'a> {
+    pub(super) done: Vec<Check>,
+    interrupt: &'a Interrupt,
+}
 
-impl Checks {
-    /// Runs a check.
+impl<'a> Checks<'a> {
+    pub(super) fn new(interrupt: &'a Interrupt) -> Self {
+        Checks { done: Vec::new(), interrupt }
+    }
+
+    /// Whether a signal has come. Then no further part is opened, which may reset the card, and no check runs.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.check().is_err()
+    }
+
+    /// Runs a check, unless a signal has come.
     pub(super) fn run<E: std::error::Error>(
         &mut self,
         id: &'static str,
         check: impl FnOnce() -> std::result::Result<String, E>,
     ) {
+        if self.is_interrupted() {
+            return;
+        }
         let began = Instant::now();
         let result = check();
         let ms = (began.elapsed().as_secs_f64() * 1e5).round() / 100.0;
@@ -44,7 +59,7 @@ impl Checks {
             Ok(found) => (true, found),
             Err(error) => (false, with_causes(&error)),
         };
-        self.0.push(Check { id, ok, found, ms });
+        self.done.push(Check { id, ok, found, ms });
     }
 }
 
@@ -163,4 +178,21 @@ pub(super) fn timed<E>(
 pub(super) fn rate(bytes: usize, seconds: f64) -> String {
     let rate = bytes as f64 / (1 << 20) as f64 / seconds.max(1e-9);
     if rate < 10.0 { format!("{rate:.1} MiB/s") } else { format!("{rate:.0} MiB/s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn no_check_runs_after_a_signal() {
+        let interrupt = Interrupt::default();
+        let mut checks = Checks::new(&interrupt);
+        checks.run("first", || Ok::<_, Failed>(String::new()));
+        interrupt.flag().store(true, Ordering::Relaxed);
+        checks.run("second", || -> Result<String> { panic!("it runs") });
+        assert_eq!(checks.done.iter().map(|check| check.id).collect::<Vec<_>>(), ["first"]);
+    }
 }

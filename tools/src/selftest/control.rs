@@ -6,7 +6,10 @@ use fpga_hal::Function;
 use crate::selftest::checks::{Checks, Failed, Result};
 
 /// Tests the control function. Returns whether it is one.
-pub(super) fn test(checks: &mut Checks, function: &Function) -> bool {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function) -> bool {
+    if checks.is_interrupted() {
+        return false;
+    }
     let mut control = match Control::open(function.clone()) {
         Ok(control) => control,
         Err(Error::NoControl { .. }) => return false,

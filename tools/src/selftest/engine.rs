@@ -13,8 +13,11 @@ const BAR_BYTES: usize = 64 << 10;
 const BYPASS_BYTES_MIN: u64 = 1 << 20;
 
 /// Tests the engine of a function. Returns whether it has one.
-pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function, interrupt: &Interrupt) -> bool {
     for (id, completion) in [("xdma, poll mode", Completion::Poll), ("xdma, interrupts", Completion::Interrupt)] {
+        if checks.is_interrupted() {
+            return false;
+        }
         let mut engine = match Engine::open(function.clone(), completion) {
             Ok(engine) => engine,
             Err(Error::NoEngine { .. }) => return false,

@@ -12,7 +12,10 @@ const LINES: [u32; 8] = [1, 2, 15, 16, 17, 255, 1000, 1024];
 const REQUESTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Tests the host exerciser of a function. Returns whether it has one.
-pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function, interrupt: &Interrupt) -> bool {
+    if checks.is_interrupted() {
+        return false;
+    }
     let opened = Exerciser::open(function.clone());
     if let Err(Error::NoExerciser { .. }) = opened {
         return false;

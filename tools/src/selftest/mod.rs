@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::exit::{Exit, Failure, Result};
 use crate::interrupt::{self, Interrupt};
-use crate::selftest::checks::{Check, Checks};
+use crate::selftest::checks::{Check, Checks, Failed};
 use crate::{boards, cards, known, output, size};
 
 #[derive(JsonSchema, Serialize)]
@@ -39,36 +39,35 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Selftest) -> Result<()> {
     let interrupt = Interrupt::listen_until_ended()?;
     let function = &functions.data.clone();
     boards::check(function)?;
-    let mut checks = Checks::default();
+    let mut checks = Checks::new(&interrupt);
     checks.run("function", || identity(function));
     let has_engine = engine::test(&mut checks, function, &interrupt);
     let is_control = control::test(&mut checks, function);
     let has_engine = msgdma::test(&mut checks, function, &interrupt) || has_engine;
     readings::test(&mut checks, function);
     let has_exerciser = exerciser::test(&mut checks, function, &interrupt);
-    let channels = channels::test(&mut checks, function);
-    let sequencer = sequencer::test(&mut checks, functions, &interrupt);
+    let channels = channels::test(&mut checks, function, &interrupt);
+    let sequencer = sequencer::test(&mut checks, functions);
     if !has_engine && !is_control && !has_exerciser && channels.is_none() && sequencer.is_none() {
         let parts = "no XDMA or mSGDMA engine, control function, host exerciser, channels or command sequencer";
         let found = format!("{parts}: nothing that this program can use");
-        checks.0.push(Check { id: "parts", ok: false, found, ms: 0.0 });
+        checks.run("parts", || Err::<String, _>(Failed::Other(found)));
     }
     // No socket leads to hardware.
     let mock = selector.kind() != Kind::Vfio || sequencer == Some(true) || channels == Some(true);
-    let failed = checks.0.iter().filter(|check| !check.ok).count();
+    let failed = checks.done.iter().filter(|check| !check.ok).count();
     let printed = Printed {
         schema: "fpgactl.selftest/1",
         selector: &arguments.card,
         kind: selector.kind().name(),
         mock,
-        checks: checks.0,
+        checks: checks.done,
     };
     interrupt::ending_at_once(|| output::print(cli.json, &printed, || text(&printed)))?;
     interrupt.check()?;
     match failed {
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "1 check failed")),
-        failed => Err(Failure::new(Exit::Failed, format!("{failed} checks failed"))),
+        failed => Err(Failure::new(Exit::Failed, output::counted(failed as u64, "check", "checks") + " failed")),
     }
 }
 
@@ -103,4 +102,26 @@ fn text(printed: &Printed<'_>) -> String {
         }
     };
     output::table(&rows) + note
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn no_part_is_opened_after_a_signal() {
+        let interrupt = Interrupt::default();
+        interrupt.flag().store(true, Ordering::Relaxed);
+        let mut checks = Checks::new(&interrupt);
+        let card = |selector: &str| {
+            cards::take_single(Selector::parse(selector).unwrap().open_cards(Duration::MAX).unwrap()).unwrap()
+        };
+        assert!(!engine::test(&mut checks, &card("mock:alveo-xdma:1/0").data, &interrupt));
+        assert!(!msgdma::test(&mut checks, &card("mock:s10-pac:2/1").data, &interrupt));
+        assert!(!control::test(&mut checks, &card("mock:s10-dfl:4/0.control").data));
+        assert!(!exerciser::test(&mut checks, &card("mock:s10-dfl:4/0.he-lb").data, &interrupt));
+        assert_eq!(sequencer::test(&mut checks, card("mock:s10-dfl:4/0")), None);
+    }
 }

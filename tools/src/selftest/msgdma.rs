@@ -7,8 +7,11 @@ use crate::interrupt::Interrupt;
 use crate::selftest::checks::{self, Checks, Result, TESTED_BYTES, restoring, timed};
 
 /// Tests the engine of a function. Returns whether it has one.
-pub(super) fn test(checks: &mut Checks, function: &Function, interrupt: &Interrupt) -> bool {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function, interrupt: &Interrupt) -> bool {
     for (id, completion) in [("msgdma, poll mode", Completion::Poll), ("msgdma, interrupts", Completion::Interrupt)] {
+        if checks.is_interrupted() {
+            return false;
+        }
         let mut engine = match Engine::open(function.clone(), completion) {
             Ok(engine) => engine,
             Err(Error::NoEngine { .. }) => return false,

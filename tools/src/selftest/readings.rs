@@ -7,7 +7,7 @@ use fpga_hal::Function;
 use crate::selftest::checks::{Checks, Failed};
 
 /// Reads everything.
-pub(super) fn test(checks: &mut Checks, function: &Function) {
+pub(super) fn test(checks: &mut Checks<'_>, function: &Function) {
     checks.run("readings", || {
         let readings = Readings::of(function).map_err(|error| Failed::other(with_causes(&error)))?;
         let alarms = readings.alarms().map(|one| {

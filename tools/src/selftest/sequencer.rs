@@ -6,7 +6,6 @@ use cmdseq::Instruction;
 use fpga_driver::{Card, CardFunctions, Error};
 
 use crate::data::{compare, pattern};
-use crate::interrupt::Interrupt;
 use crate::selftest::checks::{Checks, Failed, Result, TESTED_BYTES, restoring, timed};
 
 /// Instructions that are timed.
@@ -15,7 +14,10 @@ const INSTRUCTIONS: u32 = 1000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tests the sequencer of a function. Returns whether it is a model; `None` without a sequencer.
-pub(super) fn test(checks: &mut Checks, functions: CardFunctions, interrupt: &Interrupt) -> Option<bool> {
+pub(super) fn test(checks: &mut Checks<'_>, functions: CardFunctions) -> Option<bool> {
+    if checks.is_interrupted() {
+        return None;
+    }
     let mut card = match Card::open(functions) {
         Ok(card) => card,
         Err(Error::NoSequencer { .. }) => return None,
@@ -26,9 +28,7 @@ pub(super) fn test(checks: &mut Checks, functions: CardFunctions, interrupt: &In
     };
     checks.run("sequencer", || describe(&card));
     checks.run("instructions", || instructions(&mut card));
-    if interrupt.check().is_ok() {
-        checks.run("card memory", || memory(&mut card));
-    }
+    checks.run("card memory", || memory(&mut card));
     checks.run("errors", || errors(&card));
     Some(card.is_mock())
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(cli: &Cli, arguments: &cli::Top) -> Result<()> {
     if arguments.once || !std::io::stdout().is_terminal() {
         interrupt.wait_until(Instant::now() + interval)?;
         readings.read(cli)?;
-        return output::text(&table(&readings.model, arguments.sort));
+        return interrupt::ending_at_once(|| output::text(&table(&readings.model, arguments.sort)));
     }
     // https://no-color.org: any value but an empty one.
     let has_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -55,11 +55,16 @@ impl Metric {
         if self == Metric::Throughput { -value } else { value }
     }
 
+    /// Returns the mean of all runs.
+    pub(crate) fn mean(self, runs: &[Measured]) -> f64 {
+        runs.iter().map(|run| self.of(run)).sum::<f64>() / runs.len() as f64
+    }
+
     /// Returns the best run, the first of equal ones, and its difference from the mean of all in percent of that mean.
     pub(crate) fn best(self, runs: &[Measured]) -> Option<(&Measured, f64)> {
         let cost = |run: &&Measured| self.cost(self.of(run));
         let best = runs.iter().min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
-        let mean = runs.iter().map(|run| self.of(run)).sum::<f64>() / runs.len() as f64;
+        let mean = self.mean(runs);
         Some((best, 100.0 * (self.of(best) - mean).abs() / mean))
     }
 }

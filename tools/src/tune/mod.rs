@@ -82,7 +82,6 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
     if let Some(path) = &arguments.svg {
         draw(path, metric, &runs)?;
     }
-    let values = runs.iter().map(|run| metric.of(run));
     let printed = Printed {
         schema: "fpgactl.tune/1",
         kind: "mock",
@@ -93,7 +92,7 @@ pub(crate) fn run(cli: &Cli, arguments: &Tune) -> Result<()> {
         metric: metric.name(),
         configurations: runs.iter().map(row).collect(),
         best: best.configuration.name(),
-        mean: rounded(values.sum::<f64>() / runs.len() as f64),
+        mean: rounded(metric.mean(&runs)),
         difference_percent: rounded(difference),
         figure: arguments.svg.as_ref().map(|path| path.display().to_string()),
     };
@@ -113,7 +112,8 @@ fn traffic(arguments: &Tune) -> Result<(Torus3, Trace, String)> {
             let trace = pattern.batch(torus, packets, flits, load, seed).map_err(|error| refuse(&error))?;
             Ok((torus, trace, pattern.name().to_owned()))
         }
-        Traffic::Trace(path) if !path.exists() => {
+        // A word may be a mistyped pattern; a path is a file.
+        Traffic::Trace(path) if path.parent() == Some(Path::new("")) && !path.exists() => {
             let patterns = Pattern::ALL.map(Pattern::name).join(", ");
             Err(Failure::usage(format!(
                 "no pattern and no file {:?} (patterns: {patterns})",
@@ -159,13 +159,9 @@ fn row(run: &Measured) -> Row {
 
 fn text(printed: &Printed) -> String {
     let [x, y, z] = printed.torus;
-    let mut rows = vec![
-        ["CONFIGURATION", "BATCH", "MEAN", "WORST", "THROUGHPUT", "CHANNELS", "ALMS", "AREA"]
-            .map(String::from)
-            .to_vec(),
-    ];
-    rows.extend(printed.configurations.iter().map(|row| {
-        vec![
+    let heads = ["CONFIGURATION", "BATCH", "MEAN", "WORST", "THROUGHPUT", "CHANNELS", "ALMS", "AREA"];
+    let rows = printed.configurations.iter().map(|row| {
+        [
             row.configuration.clone(),
             row.batch_cycles.to_string(),
             format!("{:.1}", row.latency_mean_cycles),
@@ -175,12 +171,12 @@ fn text(printed: &Printed) -> String {
             row.alms.to_string(),
             format!("{} %", row.area_percent),
         ]
-    }));
+    });
     let mut text = format!(
         "{} on a torus of {x} x {y} x {z}: {} packets, {} virtual channels (mock; times in cycles of 142 MHz)\n",
         printed.traffic, printed.packets, printed.simulated_channels
     );
-    text += &output::table(&rows);
+    text += &output::headed(heads, rows);
     if let Some(best) = printed.configurations.iter().find(|row| row.configuration == printed.best) {
         text += &format!(
             "\nbest configuration by {}: {}, {:.1} % from the mean of all; {} virtual channels, {} ALMs ({} % of the card)\n",

@@ -156,6 +156,8 @@ fn wrong_files_are_refused_by_line_and_name() {
         assert_eq!(by_directory(&["info", "--cards", "mock:optweb:2"]), Some(7));
         assert_eq!(by_directory(&["schema"]), Some(0));
         assert_eq!(by_directory(&["topo", "--dragonfly", "8"]), Some(0));
+        assert_eq!(by_directory(&["doctor", "mock:optweb:4"]), Some(0));
+        assert_eq!(by_directory(&["info", "0000:00:00.0"]), Some(4));
     }
     for (board, code, why) in [
         ("nothing", 2, "unknown board \"nothing\": expected a file, or one of alveo-xdma, s10-dfl,"),
@@ -171,6 +173,8 @@ fn wrong_files_are_refused_by_line_and_name() {
     for arguments in [
         &["asm", "--board", "any", "x.seq"][..],
         &["list", "--board", "any"],
+        &["doctor", "--board", "any"],
+        &["info", "0000:3b:00.0", "--board-dir", shown],
         &["bind", "0000:3b:00.0", "--board", "any"],
         &["unbind", "0000:3b:00.0", "--board-dir", shown],
         &["reset", "mock:s10-dfl:2/0.control", "--board", "any"],

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -195,6 +196,7 @@ fn a_missing_file_is_4() {
         &["channel", "generate", "tests/command/programs/pingpong.xml", "--output", "/dev/null/x"],
         &["run", "/nowhere/x.seq"],
         &["run", "/nowhere/x"],
+        &["tune", "/nowhere/x"],
         &["mock", "serve", "--socket-dir", "/nowhere/x"],
         &["bench", "optweb", "--row", "barrier/total", "--svg", "/dev/null/x"],
         &["bench", "bluelink", "--row", "latency/fifo", "--svg", "/dev/null/x"],
@@ -204,6 +206,22 @@ fn a_missing_file_is_4() {
         assert_eq!(output.status.code(), Some(4), "{arguments:?}: {text}");
         let error = crate::parsed(&text);
         assert_eq!((&error["kind"], &error["exit"]), (&"no-file".into(), &4.into()), "{arguments:?}");
+    }
+}
+
+/// clap would take `-1` for an option, and advise `-- -1`.
+#[test]
+fn negative_numbers_are_refused_as_values() {
+    for (arguments, name) in [
+        (&["coll", "broadcast", "--bytes", "-1"] as &[&str], "--bytes"),
+        (&["coll", "broadcast", "--repeat", "-1"], "--repeat"),
+        (&["coll", "broadcast", "--timeout", "-1"], "--timeout"),
+        (&["bench", "coll", "broadcast", "-b", "-1"], "--begin"),
+        (&["mem", "fill", "mock:optweb:4/0", "0", "8", "-1"], "<PATTERN>"),
+        (&["reg", "mock:optweb:4", "SCRATCH", "-1"], "[VALUE]"),
+    ] {
+        let (code, text) = error(arguments);
+        assert!(code == 2 && text.contains(name) && !text.contains("tip:"), "{arguments:?}: {text}");
     }
 }
 
@@ -336,6 +354,38 @@ fn a_socket_is_held_and_left_over_by_whatever_path_it_was_bound() {
     assert_eq!(found["mend"], format!("fpgactl mock serve --socket-dir {}", folder.display()));
 }
 
+/// A served one, one that was left, and one that is named without a folder.
+#[test]
+fn a_socket_that_cannot_be_opened_by_its_path_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("f".repeat(100));
+    fs::create_dir(&folder).unwrap();
+    // The kernel's own path to the folder is short enough.
+    let held = fs::File::open(&folder).unwrap();
+    let server = UnixListener::bind(format!("/proc/self/fd/{}/0.sock", held.as_raw_fd())).unwrap();
+    let other = directory.path().join("1.sock");
+    let _other = UnixListener::bind(&other).unwrap();
+    let card = format!("vfio-user:{}/0.sock", folder.display());
+    let bytes = card.len() - "vfio-user:".len();
+    let why = format!("the path has {bytes} bytes: a socket's has at most 107; use a shorter one");
+    let check = || {
+        let (code, text) = error(&["list", "--cards", &card]);
+        assert!(code == 4 && text.contains(&format!("0.sock: {why}")), "{text}");
+        let both = json(&["list", "--cards", &format!("{card},vfio-user:{}", other.display())]);
+        let states: Vec<_> = both["cards"].as_array().unwrap().iter().map(|one| one["state"].as_str()).collect();
+        assert_eq!(states, [Some("silent"), Some("free")]);
+        let examined = run(&["doctor", &card]);
+        let text = String::from_utf8(examined.stdout).unwrap();
+        assert!(examined.status.code() == Some(1) && text.contains(&why), "{text}");
+    };
+    check();
+    drop(server);
+    check();
+    let examined = command(&["doctor", "vfio-user:x.sock"]).current_dir(&folder).output().unwrap();
+    let text = String::from_utf8(examined.stdout).unwrap();
+    assert!(text.contains("fix: fpgactl mock serve --socket-dir .\n"), "{text}");
+}
+
 /// A process listens there, but no server of cards.
 #[test]
 fn a_datagram_socket_is_the_wrong_file() {
@@ -357,7 +407,7 @@ fn a_datagram_socket_is_the_wrong_file() {
 fn a_directory_is_listed_whatever_sockets_are_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let _server = std::os::unix::net::UnixListener::bind(path("0.sock")).unwrap();
+    let _server = UnixListener::bind(path("0.sock")).unwrap();
     let _datagrams = UnixDatagram::bind(path("1.sock")).unwrap();
     let listed = json(&["list", "--cards", &format!("vfio-user:{}", directory.path().display())]);
     let states: Vec<&str> =

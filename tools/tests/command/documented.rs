@@ -90,6 +90,22 @@ fn figures_over_the_bound_are_those_of_the_planner() {
     }
 }
 
+/// The options of the command line that a variable sets.
+#[test]
+fn every_variable_is_in_the_page_of_the_command() {
+    let (page, source) = (page("cli.md"), Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let files = fs::read_dir(source.join("cli")).unwrap().map(|entry| entry.unwrap().path());
+    let mut count = 0;
+    for file in files.chain([source.join("cli.rs")]) {
+        let text = fs::read_to_string(&file).unwrap();
+        for name in text.split("env = \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 6, "{count} variables");
+}
+
 /// The predicted time over the bound, as the table prints it.
 fn over(printed: &serde_json::Value, operation: &str, size: &str) -> String {
     let mib: u64 = size.strip_suffix(" MiB").unwrap().parse().unwrap();

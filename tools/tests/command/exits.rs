@@ -61,6 +61,7 @@ fn a_directory_for_no_counters_is_refused() {
         &["topo", "--dragonfly", "6"],
         &["bench", "planner", "--cards", "mock:optweb:2"],
         &["disasm", "/nowhere/x"],
+        &["stats", "/nowhere/x"],
     ] {
         let error = exits_with(2, &[arguments, &["--stats-dir", "/nowhere"]].concat());
         assert!(error["message"].as_str().unwrap().contains("--stats-dir has no effect"), "{error}");

@@ -550,7 +550,7 @@ fn what_cannot_be_loaded_is_refused_before_anything_is_written() {
     assert!(code == 7 && text.contains("takes no images: it is no control function"), "{code}: {text}");
     let all = ["image", "load", image.to_str().unwrap(), "mock:s10-dfl:2/0.control,mock:s10-dfl:2/1.control"];
     let (code, text) = failed(&run(&all));
-    assert!(code == 2 && text.contains("selects 2 functions: select one"), "{code}: {text}");
+    assert!(code == 2 && text.contains("selects 2 cards: select one"), "{code}: {text}");
     for selector in ["mock:optweb:2/0.control", "mock:s10-dfl:2/0,mock:s10-dfl:2/1.control", "mock:s10-dfl:2.control"] {
         assert_eq!(run(&["info", "--cards", selector]).status.code(), Some(2), "{selector}");
     }

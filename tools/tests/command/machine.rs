@@ -326,6 +326,8 @@ fn what_helps_is_said_of_the_card_that_is_opened() {
         (&["mem", "read", "3b:00.0", "0", "16"], true),
         (&["mem", "read", "vfio-user:/nowhere/0.sock", "0", "16"], false),
         (&["selftest", "vfio-user:/nowhere/0.sock"], false),
+        (&["reset", "3b:00.0", "--errors"], true),
+        (&["reset", "vfio-user:/nowhere/0.sock"], false),
     ] {
         for cards in [None, Some("vfio:0000:3b:00.0"), Some("vfio-user:/nowhere/0.sock")] {
             let mut command = command(arguments);

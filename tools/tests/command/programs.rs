@@ -283,6 +283,28 @@ fn a_binary_is_not_named_like_a_source() {
     }
 }
 
+/// A source where a binary is expected, and the other way round.
+#[test]
+fn a_source_and_a_binary_are_told_apart() {
+    let directory = Directory::new();
+    let (source, unnamed) = (directory.write("exchange.seq", EXCHANGE), directory.write("exchange", EXCHANGE));
+    let binary = directory.path("exchange.seqb");
+    stdout(&["asm", &source, "-o", &binary]);
+    let no_source = "not a source but an assembled program; `fpgactl disasm` prints its source";
+    let no_binary = "not a program file (the magic bytes differ); `asm` and `plan --save` write programs; \
+                     a source is named `*.seq`";
+    for (command, program, why) in [
+        ("asm", &binary, no_source),
+        ("lint", &binary, no_source),
+        ("run", &unnamed, no_binary),
+        ("disasm", &source, no_binary),
+    ] {
+        let output = run(&[command, program]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &*text), (Some(7), &*format!("fpgactl: {program}: {why}\n")), "{command}");
+    }
+}
+
 /// What the verifier does not see, and the card does: the completions are printed all the same.
 #[test]
 fn what_fails_on_a_card_ends_the_command_with_its_place() {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::{fs, panic};
 
 use jsonschema::Validator;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{json, parsed, run, stdout};
 
@@ -19,6 +19,12 @@ fn file(name: &str) -> PathBuf {
     docs().join("schemas").join(name.replace('/', "-") + ".json")
 }
 
+/// The keys of an object's schema. An object of keys may have the key `properties` too.
+fn properties(schema: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let properties = schema.get("properties")?.as_object()?;
+    properties.get("type").is_none_or(Value::is_object).then_some(properties)
+}
+
 /// Refuses keys that a schema does not list. The files allow them, because later versions of the command add keys.
 fn closed(mut schema: Value) -> Value {
     match &mut schema {
@@ -26,7 +32,7 @@ fn closed(mut schema: Value) -> Value {
             for value in keys.values_mut() {
                 *value = closed(value.take());
             }
-            if keys.get("properties").is_some_and(|properties| properties.get("type").is_none_or(Value::is_object)) {
+            if properties(keys).is_some() {
                 keys.entry("additionalProperties").or_insert(false.into());
             }
         }
@@ -90,6 +96,54 @@ fn the_files_are_of_this_command() {
     let files =
         fs::read_dir(docs().join("schemas")).unwrap().map(|entry| entry.unwrap().path()).collect::<BTreeSet<_>>();
     assert!(files.is_subset(&names.iter().map(|name| file(name)).collect()), "a file of no schema: {files:?}");
+}
+
+/// Adds the keys of all objects in a schema.
+fn keys(schema: &Value, names: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(fields) => {
+            names.extend(properties(fields).into_iter().flat_map(|properties| properties.keys().cloned()));
+            fields.values().for_each(|field| keys(field, names));
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys(value, names)),
+        _ => {}
+    }
+}
+
+/// The sections of the page by the names in their headings.
+fn sections(page: &str) -> BTreeMap<&str, &str> {
+    let sections = page.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
+    sections.flat_map(|(heading, text)| heading.split(", ").map(move |name| (name, text))).collect()
+}
+
+/// Adds `name`, and all names that its section refers to: in full, or as in `coll`.
+fn refer<'a>(sections: &BTreeMap<&'a str, &str>, name: &'a str, referred: &mut BTreeSet<&'a str>) {
+    if !referred.insert(name) {
+        return;
+    }
+    let text = sections[name].split_whitespace().collect::<Vec<_>>().join(" ");
+    for other in sections.keys() {
+        let short = other.trim_start_matches("fpgactl.").trim_end_matches("/1");
+        if text.contains(other) || text.contains(&format!("as in `{short}`")) {
+            refer(sections, other, referred);
+        }
+    }
+}
+
+#[test]
+fn every_key_is_in_its_section_of_the_page() {
+    let page = fs::read_to_string(docs().join("json.md")).unwrap();
+    let (sections, head) = (sections(&page), page.split("\n## ").next().unwrap());
+    for entry in fs::read_dir(docs().join("schemas")).unwrap() {
+        let (path, mut names) = (entry.unwrap().path(), BTreeSet::new());
+        let schema = read(&path);
+        keys(&schema, &mut names);
+        let mut referred = BTreeSet::new();
+        refer(&sections, schema["title"].as_str().unwrap(), &mut referred);
+        let text: String = [head].into_iter().chain(referred.iter().map(|name| sections[name])).collect();
+        let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", path.display());
+    }
 }
 
 #[test]

@@ -150,6 +150,11 @@ fn a_command_that_does_not_start_is_one_line() {
     assert!(text.contains("/nowhere/command") && text.lines().count() == 1, "{text}");
     let usage = |words: &[&str]| command(&[&["mock", "serve"], words].concat()).output().unwrap().status.code();
     assert_eq!(usage(&["--socket-dir", "/nowhere/x", "--", "true"]), Some(2), "both a folder and a command");
-    assert_eq!(usage(&["mock:optweb:2"]), Some(2), "neither a folder nor a command");
+    let neither = command(&["mock", "serve"]).output().unwrap();
+    let text = String::from_utf8_lossy(&neither.stderr).into_owned();
+    assert_eq!(neither.status.code(), Some(2), "{text}");
+    assert!(text.contains("--socket-dir <DIR>|COMMAND"), "{text}");
+    let usage_line = "Usage: fpgactl mock serve [OPTIONS] [SELECTOR] <--socket-dir DIR|-- COMMAND...>";
+    assert!(text.lines().any(|line| line == usage_line), "{text}");
     assert_eq!(usage(&["--json", "--", "true"]), Some(2), "--json has no effect");
 }

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::command;
 use crate::served::Served;
+use crate::tree::Tree;
 
 /// What a busy machine may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,6 +81,17 @@ impl Signalled {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
         u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    /// Whether its first thread waits in a write to stdout. Where the kernel does not tell, it is given time for that.
+    fn waits_for_reader(&self) -> bool {
+        match fs::read_to_string(format!("/proc/{}/syscall", self.0.id())) {
+            Ok(call) => call.starts_with(&format!("{} 0x1 ", nix::libc::SYS_write)),
+            Err(_) => {
+                thread::sleep(4 * MOMENT);
+                true
+            }
+        }
     }
 
     fn send(mut self, signal: Signal) -> Output {
@@ -288,6 +300,37 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     while nix::unistd::write(&writer, b"\n").is_ok() {}
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
     (reader, writer)
+}
+
+/// Nobody reads what the command has done.
+#[test]
+fn a_command_that_has_restored_everything_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (image, state, tree) = (path("image.gbs"), path("state"), Tree::new(&["machine"]));
+    crate::stdout(&["mock", "image", "--output", &image, "--bytes", "4KiB"]);
+    let (served, sysfs) = (Served::new(&["mock:s10-dfl:2"]), tree.root().to_str().unwrap());
+    let control = served.control(0);
+    let loaded = "fpgactl: interrupted; the image is loaded\n";
+    for (arguments, message) in [
+        (&["image", "load", &image, "mock:s10-dfl:2/0.control"][..], loaded),
+        (&["image", "load", &image, &control, "--state-dir", &state], loaded),
+        (&["image", "recover", &control, "--state-dir", &state], "fpgactl: interrupted\n"),
+        (&["top", "--once", "--interval", "0.1"], "fpgactl: interrupted\n"),
+        (&["bind", "0000:3b:00.0", "--sysfs-root", sysfs], "fpgactl: interrupted; the functions are bound\n"),
+    ] {
+        let (mut reader, stdout) = full_pipe();
+        let waiting = Signalled::spawn_to(stdout, command(arguments), directory.path());
+        // Everything is restored: it waits to print, and a signal ends it at once.
+        until("it waits for a reader", || waiting.waits_for_reader());
+        let output = waiting.send(Signal::SIGTERM);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}: {error}");
+        assert!(error.ends_with(message), "{arguments:?}: {error}");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text.trim(), "", "{arguments:?}");
+    }
 }
 
 /// Nobody reads what the server prints.

@@ -149,7 +149,7 @@ fn wrong_requests_have_their_exit_codes() {
         (&["allreduce"], 2, "--op"),
         (&["send", "--algorithm", "ring", "-e", "8"], 7, "ring"),
         (&["send", "--csv", "/nowhere/x.csv"], 4, "/nowhere"),
-        (&["allreduce", "--op", "sum", "--dtype", "f32", "-b", "6", "-e", "12"], 7, "invalid size 6 B"),
+        (&["allreduce", "--op", "sum", "--dtype", "f32", "-b", "6", "-e", "6"], 7, "invalid size 6 B"),
     ] {
         let output = run(&[&["bench", "coll"], arguments].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -165,6 +165,21 @@ fn a_refused_size_does_not_end_the_sweep() {
     assert_eq!(rows.len(), 2);
     assert!(rows[0]["p50_us"].is_number() && rows[1]["refused"].is_string(), "{rows:?}");
     assert!(rows[1].get("p50_us").is_none());
+}
+
+/// As is a size that is no whole number of elements. The default sizes begin with an element.
+#[test]
+fn a_size_of_no_whole_elements_does_not_end_the_sweep() {
+    let sum = rows(&["allreduce", "--op", "sum", "--dtype", "f32", "-b", "2", "-e", "16"]);
+    assert_eq!(sum.len(), 4);
+    let refused = sum[0]["refused"].as_str().unwrap();
+    assert!(refused.contains("invalid size 2 B: expected a multiple of 4 B"), "{refused}");
+    assert_eq!(["op", "reduction", "dtype"].map(|key| &sum[0][key]), ["allreduce", "sum", "f32"], "{}", sum[0]);
+    assert_eq!((&sum[0]["ranks"], &sum[0]["bytes"], &sum[0]["algorithm"]), (&4.into(), &2.into(), &Value::Null));
+    assert!(sum[1..].iter().all(|row| row["p50_us"].is_number()), "{sum:?}");
+    let pairs = rows(&["allreduce", "--op", "minloc", "--dtype", "f64i32", "-e", "64"]);
+    let measured = |key: &str| pairs.iter().map(|row| row[key].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!((measured("bytes"), measured("wrong_bytes")), (vec![16, 32, 64], vec![0; 3]));
 }
 
 /// With all sizes refused there is nothing to draw, and the refusal is what ends the command.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::entry::{CHILDREN_MAX, Child, Multicast, ReductionEntry, Route, RouteKind};
 use super::scheduled::{CollectiveKind, NodeTables, RoutedCollective, RoutedTables, ScheduledCollective, Start};
-use super::tree::{Edge, Planter, TreeAlgorithm};
-use crate::routing::torus3::Torus3;
+use super::tree::{Edge, TreeAlgorithm, TreeBuilder};
+use crate::topology::torus3::Torus3;
 
 /// Refusal of a list of collectives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,11 +27,11 @@ pub fn compile(
     algorithm: TreeAlgorithm,
 ) -> Result<RoutedTables, CompileError> {
     collectives.iter().enumerate().try_for_each(|(number, one)| check(torus, number, one))?;
-    let mut planter = Planter::new(torus, algorithm);
+    let mut builder = TreeBuilder::new(torus, algorithm);
     let mut tables = Writer::new(torus);
     let mut scheduled = Vec::with_capacity(collectives.len());
     for (number, collective) in collectives.iter().enumerate() {
-        let edges = planter.tree(collective.root, &collective.members, collective.packets);
+        let edges = builder.tree(collective.root, &collective.members, collective.packets);
         let starts = tables.write(collective, &edges).map_err(|node| CompileError {
             collective: number,
             why: format!("node {node} needs more than 65536 entries in a table, which an index of 16 bits cannot name"),

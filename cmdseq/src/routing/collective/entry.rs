@@ -4,7 +4,7 @@
 //! children of a multicast entry have no type, so each names an entry of the neighbour's routing table; the exit port of a
 //! reduction is that of the routing entry.
 
-use crate::routing::torus3::Torus3;
+use crate::topology::torus3::Torus3;
 
 /// What a packet does in a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

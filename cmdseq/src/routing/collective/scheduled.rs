@@ -2,7 +2,7 @@
 
 use super::entry::{Multicast, ReductionEntry, Route};
 use crate::named::named;
-use crate::routing::torus3::Torus3;
+use crate::topology::torus3::Torus3;
 
 named! {
     /// What a collective does with its packets.

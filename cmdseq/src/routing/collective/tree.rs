@@ -4,7 +4,7 @@
 //! dimensions: no link loads, north and south before east and west, X before Y before Z.
 
 use crate::named::named;
-use crate::routing::torus3::Torus3;
+use crate::topology::torus3::Torus3;
 
 named! {
     /// How trees are made.
@@ -25,7 +25,7 @@ pub(super) struct Edge {
 }
 
 /// Makes trees one after the other, and remembers how much each link carries.
-pub(super) struct Planter {
+pub(super) struct TreeBuilder {
     torus: Torus3,
     algorithm: TreeAlgorithm,
     /// Packets on each link, by node and port.
@@ -38,7 +38,7 @@ pub(super) struct Planter {
 type Offset = [i32; 3];
 
 /// The tree under construction.
-struct Growth {
+struct PartialTree {
     edges: Vec<Edge>,
     packets: u64,
 }
@@ -55,9 +55,9 @@ struct Sides {
     joined: [usize; 8],
 }
 
-impl Planter {
+impl TreeBuilder {
     pub(super) fn new(torus: Torus3, algorithm: TreeAlgorithm) -> Self {
-        Planter { torus, algorithm, loads: vec![0; torus.nodes() as usize * Torus3::LINKS], turn: 0 }
+        TreeBuilder { torus, algorithm, loads: vec![0; torus.nodes() as usize * Torus3::LINKS], turn: 0 }
     }
 
     /// Returns the links of a tree from `root` to `members`: a link after the one that leads to it. A route to a member has no
@@ -75,9 +75,9 @@ impl Planter {
             })
         };
         let offsets = members.iter().map(offset).collect();
-        let mut growth = Growth { edges: Vec::with_capacity(members.len()), packets: packets.into() };
-        self.space(root, offsets, &mut growth);
-        growth.edges
+        let mut tree = PartialTree { edges: Vec::with_capacity(members.len()), packets: packets.into() };
+        self.space(root, offsets, &mut tree);
+        tree.edges
     }
 
     fn load(&self, node: u32, port: usize) -> u64 {
@@ -85,37 +85,37 @@ impl Planter {
     }
 
     /// Adds a link to the tree, and returns the node it leads to.
-    fn step(&mut self, from: u32, port: usize, growth: &mut Growth) -> u32 {
+    fn step(&mut self, from: u32, port: usize, tree: &mut PartialTree) -> u32 {
         // A ring with a destination ahead has at least two nodes.
         let to = self.torus.neighbour(from, port).unwrap_or(from);
-        growth.edges.push(Edge { from, port: port as u8, to });
-        self.loads[from as usize * Torus3::LINKS + port] += growth.packets;
+        tree.edges.push(Edge { from, port: port as u8, to });
+        self.loads[from as usize * Torus3::LINKS + port] += tree.packets;
         to
     }
 
     /// Splits the space around `at` in two halves and a plane (algorithm 6).
-    fn space(&mut self, at: u32, mut offsets: Vec<Offset>, growth: &mut Growth) {
+    fn space(&mut self, at: u32, mut offsets: Vec<Offset>, tree: &mut PartialTree) {
         offsets.retain(|offset| *offset != [0; 3]);
         if offsets.is_empty() {
             return;
         }
         let is_flat = |axis: usize| offsets.iter().all(|offset| offset[axis] == 0);
         if let Some(axis) = [2, 1, 0].into_iter().find(|axis| is_flat(*axis)) {
-            return self.plane(at, offsets, axis, growth);
+            return self.plane(at, offsets, axis, tree);
         }
         let axis = match self.algorithm {
-            TreeAlgorithm::Ocr => self.best_partition(at, &offsets, growth.packets),
+            TreeAlgorithm::Ocr => self.best_partition(at, &offsets, tree.packets),
             TreeAlgorithm::Rpm => 0,
         };
         let (plane, halves): (Vec<Offset>, Vec<Offset>) = offsets.into_iter().partition(|offset| offset[axis] == 0);
         let (above, below): (Vec<Offset>, Vec<Offset>) = halves.into_iter().partition(|offset| offset[axis] > 0);
         for (port, half) in [(2 * axis, above), (2 * axis + 1, below)] {
             if !half.is_empty() {
-                let to = self.step(at, port, growth);
-                self.space(to, moved(half, port), growth);
+                let to = self.step(at, port, tree);
+                self.space(to, moved(half, port), tree);
             }
         }
-        self.plane(at, plane, axis, growth);
+        self.plane(at, plane, axis, tree);
     }
 
     /// Returns the axis that needs the fewest links of `at`, then the one that keeps their loads most equal.
@@ -151,7 +151,7 @@ impl Planter {
     }
 
     /// Splits the plane around `at`, in which all hops along `axis` are done, by region (algorithm 7).
-    fn plane(&mut self, at: u32, mut offsets: Vec<Offset>, axis: usize, growth: &mut Growth) {
+    fn plane(&mut self, at: u32, mut offsets: Vec<Offset>, axis: usize, tree: &mut PartialTree) {
         offsets.retain(|offset| *offset != [0; 3]);
         if offsets.is_empty() {
             return;
@@ -161,8 +161,8 @@ impl Planter {
             let port = port_of(side, axis);
             let of_side = |offset: &&Offset| sides.joined[region(offset, axis)] == side;
             let there = offsets.iter().filter(of_side).copied().collect();
-            let to = self.step(at, port, growth);
-            self.plane(to, moved(there, port), axis, growth);
+            let to = self.step(at, port, tree);
+            self.plane(to, moved(there, port), axis, tree);
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     fn ocr_keeps_a_link_shared_that_rpm_does_not() {
         let torus = Torus3::new([5, 5, 1]).unwrap();
         let members = [torus.node([1, 1, 0]), torus.node([1, 4, 0])];
-        let links = |algorithm| Planter::new(torus, algorithm).tree(0, &members, 1).len();
+        let links = |algorithm| TreeBuilder::new(torus, algorithm).tree(0, &members, 1).len();
         assert_eq!((links(TreeAlgorithm::Ocr), links(TreeAlgorithm::Rpm)), (3, 4));
     }
 
@@ -259,10 +259,10 @@ mod tests {
     #[test]
     fn ocr_avoids_loaded_links() {
         let torus = Torus3::new([5, 5, 1]).unwrap();
-        let mut planter = Planter::new(torus, TreeAlgorithm::Ocr);
+        let mut builder = TreeBuilder::new(torus, TreeAlgorithm::Ocr);
         let corner = [torus.node([1, 1, 0])];
-        assert_eq!(planter.tree(0, &corner, 1)[0].port, 2);
-        assert_eq!(planter.tree(0, &corner, 1)[0].port, 0);
+        assert_eq!(builder.tree(0, &corner, 1)[0].port, 2);
+        assert_eq!(builder.tree(0, &corner, 1)[0].port, 0);
     }
 
     /// Figure 5.19: one link leaves the source if the space is split by the right axis.
@@ -270,7 +270,7 @@ mod tests {
     fn the_partition_with_fewest_links_wins() {
         let torus = Torus3::new([5, 5, 5]).unwrap();
         let members: Vec<u32> = [[2, 1, 0], [1, 4, 1], [1, 0, 4]].map(|place| torus.node(place)).to_vec();
-        let edges = Planter::new(torus, TreeAlgorithm::Ocr).tree(0, &members, 1);
+        let edges = TreeBuilder::new(torus, TreeAlgorithm::Ocr).tree(0, &members, 1);
         assert_eq!(edges.iter().filter(|edge| edge.from == 0).count(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::entry::{CHILDREN_MAX, Route, RouteKind};
 use super::scheduled::{CollectiveKind, NodeTables, RoutedTables, ScheduledCollective, Start};
-use crate::routing::torus3::Torus3;
+use crate::topology::torus3::Torus3;
 
 /// What the cards have room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

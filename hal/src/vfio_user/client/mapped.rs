@@ -81,15 +81,16 @@ pub(crate) fn mappable(descriptor: Received) -> Option<OwnedFd> {
     (fstatfs(&descriptor).ok()?.filesystem_type() == TMPFS_MAGIC).then_some(descriptor)
 }
 
-/// Maps the `areas` of a region. Leaves out areas beyond the number that the handler of SIGBUS can watch, and those that may not be
-/// written.
+/// Maps the `areas` of the region that the server's `description` has. Leaves out areas beyond the number that the handler of SIGBUS
+/// can watch, and those that may not be written.
 pub(crate) fn map(
     descriptor: &OwnedFd,
     info: &RegionInfo,
     areas: &[Area],
+    description: &'static str,
     removal: &Arc<Removal>,
 ) -> Result<Vec<(Piece, Arc<Mapped>)>> {
-    let wrong = || Error::Nonsense { what: RegionInfo::name(info.index) };
+    let wrong = || Error::Nonsense { what: description };
     let len = fstat(descriptor).map_or(0, |status| status.st_size as u64);
     let page = page_size() as u64;
     let owner = Owner::current();
@@ -166,7 +167,7 @@ mod tests {
         let area = |offset, size| Area { offset, size };
         let of = |offset: u64, size: u64, areas: &[Area]| {
             let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size, offset };
-            let pieces = map(&file, &info, areas, &Arc::new(Removal::default()));
+            let pieces = map(&file, &info, areas, "a region", &Arc::new(Removal::default()));
             pieces.map(|pieces| pieces.iter().map(|(_, mapped)| mapped.map.as_ref().unwrap().len()).collect::<Vec<_>>())
         };
         let size = 4 * PAGE;
@@ -212,7 +213,8 @@ mod tests {
             (memory("test", 1, shrink.union(SealFlag::F_SEAL_FUTURE_WRITE)), 0),
             (only_read, 0),
         ] {
-            let mapped = map(&file, &info, &[Area { offset: 0, size: PAGE }], &Arc::new(Removal::default()));
+            let mapped =
+                map(&file, &info, &[Area { offset: 0, size: PAGE }], "a region", &Arc::new(Removal::default()));
             assert_eq!(mapped.unwrap().len(), pieces);
         }
     }
@@ -222,7 +224,7 @@ mod tests {
         let file = memory("servers-memory", 2, SealFlag::F_SEAL_SHRINK);
         let info = RegionInfo { argsz: 0, flags: 0, index: 2, cap_offset: 0, size: 2 * PAGE, offset: 0 };
         let areas = [Area { offset: 0, size: 2 * PAGE }];
-        let mut mapped = map(&file, &info, &areas, &Arc::new(Removal::default())).unwrap();
+        let mut mapped = map(&file, &info, &areas, "a region", &Arc::new(Removal::default())).unwrap();
         let (piece, mapped) = mapped.pop().unwrap();
         let start = mapped.map.as_ref().unwrap().as_mut_ptr().addr();
         let (line, flags) = mapping(start).unwrap();

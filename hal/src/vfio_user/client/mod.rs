@@ -89,21 +89,25 @@ fn open(
     remote.agree(path)?;
     remote.describe(options)?;
     remote.read_layouts()?;
-    remote.maps.attach(&remote.connection, attachment.member(), options.share_memory)?;
+    let share = options.share_memory && remote.server.descriptors > 0;
+    remote.maps.attach(&remote.connection, attachment.member(), share)?;
     Function::open(Box::new(remote), attachment, name, options.without_reset)
 }
 
-/// Connects, and waits at most `patience` until the server accepts.
+/// Connects, and waits at most `patience` until the server accepts, however many signals come.
 fn connect_stream(path: &Path, patience: Duration) -> std::result::Result<UnixStream, Errno> {
+    let deadline = Instant::now() + patience;
     let descriptor = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    let limit = TimeVal::milliseconds(i64::try_from(patience.as_millis()).unwrap_or(i64::MAX).max(1));
-    setsockopt(&descriptor, sockopt::SendTimeout, &limit)?;
     loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // A limit of zero would be none.
+        let limit = TimeVal::milliseconds(i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(1));
+        setsockopt(&descriptor, sockopt::SendTimeout, &limit)?;
         match connect_socket(descriptor.as_raw_fd(), &UnixAddr::new(path)?) {
             Ok(()) => return Ok(UnixStream::from(descriptor)),
-            Err(Errno::EINTR) => {}
+            Err(Errno::EINTR) if Instant::now() < deadline => {}
             // The backlog is full, and the send timeout has passed.
-            Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Err(Errno::ETIMEDOUT),
             Err(errno) => return Err(errno),
         }
     }

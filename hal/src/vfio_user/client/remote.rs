@@ -121,7 +121,7 @@ impl Remote {
     fn describe_region(&self, index: u32, options: &Options) -> Result<RemoteRegion> {
         let is_bar = index < BarIndex::COUNT as u32;
         let asked = RegionInfo { argsz: DESCRIPTION_BYTES, flags: 0, index, cap_offset: 0, size: 0, offset: 0 };
-        let describe = describe(index);
+        let (describe, description) = ABOUT_REGIONS[index as usize];
         let Reply { body, descriptors } = match self.ask(describe, Command::GetRegionInfo, &asked.encode()) {
             // Some servers refuse the index of a BAR that is not implemented.
             Err(Error::Refused { source, .. }) if is_bar && is_absent(&source) => {
@@ -130,7 +130,7 @@ impl Remote {
             }
             reply => reply?,
         };
-        let wrong = || nonsense(RegionInfo::name(index));
+        let wrong = || nonsense(description);
         let info = RegionInfo::decode(&body).filter(|info| info.index == index).ok_or_else(wrong)?;
         let mut region = RemoteRegion { bytes: info.size, pieces: Vec::new() };
         let wanted = info.flags & RegionInfo::MMAP != 0 && options.map_bars && is_bar;
@@ -141,7 +141,7 @@ impl Remote {
             _ => decode_areas(&body, info.cap_offset).ok_or_else(wrong)?,
         };
         let areas = areas.unwrap_or_else(|| vec![Area { offset: 0, size: info.size }]);
-        for (piece, mapped) in mapped::map(&descriptor, &info, &areas, self.connection.removal())? {
+        for (piece, mapped) in mapped::map(&descriptor, &info, &areas, description, self.connection.removal())? {
             self.connection.removal().takes_along(&mapped);
             region.pieces.push(piece);
         }
@@ -198,18 +198,17 @@ fn is_absent(refusal: &io::Error) -> bool {
     refusal.raw_os_error() == Some(Errno::EINVAL as i32)
 }
 
-/// Returns the action of asking for a region.
-fn describe(region: u32) -> &'static str {
-    match region {
-        0 => "describe BAR0 of",
-        1 => "describe BAR1 of",
-        2 => "describe BAR2 of",
-        3 => "describe BAR3 of",
-        4 => "describe BAR4 of",
-        5 => "describe BAR5 of",
-        _ => "describe the configuration space of",
-    }
-}
+/// For errors about each region: the action of asking for its description, and the description. The ROM is not asked for.
+const ABOUT_REGIONS: [(&str, &str); CONFIG_REGION as usize + 1] = [
+    ("describe BAR0 of", "description of BAR0"),
+    ("describe BAR1 of", "description of BAR1"),
+    ("describe BAR2 of", "description of BAR2"),
+    ("describe BAR3 of", "description of BAR3"),
+    ("describe BAR4 of", "description of BAR4"),
+    ("describe BAR5 of", "description of BAR5"),
+    ("describe the ROM of", "description of the ROM"),
+    ("describe the configuration space of", "description of the configuration space"),
+];
 
 fn index(kind: InterruptKind) -> u32 {
     match kind {

@@ -3,9 +3,10 @@
 //! # Threads
 //!
 //! Each server has an acceptor's thread, each client a session's thread, and descriptors that clients have sent are closed
-//! by a thread of their own ([`closing`](super::wire::closing)). From the version message on, only the session's thread
-//! calls the endpoint for its client, and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma),
-//! [`Interrupts`](interrupts::Interrupts)) from any thread.
+//! by a thread of their own ([`closing`](super::wire::closing)). When a client connects, the acceptor's thread reads the
+//! endpoint's layout and capabilities. From the version message on, only the session's thread calls the endpoint for its
+//! client, and completes its DMA. The endpoint calls its ports ([`Dma`](dma::Dma), [`Interrupts`](interrupts::Interrupts))
+//! from any thread.
 //!
 //! # Order of locks
 //!
@@ -39,27 +40,22 @@ mod socket_path;
 mod stalls;
 
 use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::errno::Errno;
-
 use self::acceptor::Acceptor;
 use self::budget::Member;
 pub use self::budget::{Budget, Limits};
-use self::session::Session;
-use self::signals::STUCK;
 use self::socket_path::SocketPath;
 use self::stalls::Stalls;
 use crate::endpoint::Endpoint;
 use crate::vfio_user::wire::closing::Closer;
 use crate::vfio_user::wire::polling::Wake;
-use crate::vfio_user::wire::socket::Socket;
 use crate::{Error, Result, in_process};
 
 /// How long a client may take to reply to a request for its memory. Meanwhile the other clients of a fabric wait, with
@@ -104,9 +100,10 @@ impl Server {
     }
 
     /// Sets how long a client may take to reply to all messages of a DMA request: `patience`, by default 1 s, and as much
-    /// again for each MiB of the request. After that the request fails, and the client is disconnected.
+    /// again for each MiB of the request. After that the request fails, and the client is disconnected. Up to 1 s that the
+    /// server waits for the endpoint after a reset is not the client's time.
     ///
-    /// A request is slow if it takes more than a tenth of `patience`. If the slow requests of all clients of this endpoint
+    /// A request is slow if it takes more than a tenth of `patience`, without that wait. If the slow requests of all clients of this endpoint
     /// take three times `patience` in total, less a tenth of the time since, DMA by message fails at once for 30 times
     /// `patience`. DMA to memory that a client has passed as a file continues.
     #[must_use]
@@ -160,37 +157,6 @@ impl Server {
         let thread = Some(thread.map_err(failed)?);
         Ok(Serving { path, wake, stopped, thread, done: Mutex::new(done) })
     }
-}
-
-/// Serves one connected client until it leaves. For sockets that were created elsewhere.
-///
-/// On return the endpoint is clean: outstanding DMA has failed, its ports have no client, and it was reset.
-pub fn serve_stream(stream: UnixStream, endpoint: Arc<dyn Endpoint>) -> Result<()> {
-    in_process::check_layout(&endpoint.layout())?;
-    let name = "A function on a stream".to_owned();
-    let budget = Member::new(&Budget::new(Limits::of_process()), name.clone());
-    let socket = Socket::new(stream, &Closer::new());
-    let made = Session::new(socket, endpoint, Arc::new(Stalls::new(name, DMA_PATIENCE)), budget.share());
-    let failed = |errno: Errno| Error::Socket { action: "serve", path: PathBuf::new(), source: errno.into() };
-    let mut session = made.map_err(failed)?;
-    let interrupts = Arc::clone(session.interrupts());
-    let (ended, done) = channel::<()>();
-    let serve = move || {
-        let _ended = ended;
-        let end = session.run();
-        log::debug!("A client has left: {end:?}");
-        drop(session);
-    };
-    let builder = thread::Builder::new().name("vfio-user client".to_owned());
-    let thread =
-        builder.spawn(serve).map_err(|source| Error::Socket { action: "serve", path: PathBuf::new(), source })?;
-    while done.recv_timeout(STUCK) == Err(RecvTimeoutError::Timeout) {
-        interrupts.free_thread();
-    }
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-    Ok(())
 }
 
 /// An endpoint being served. Dropping it disconnects the client, removes the socket and ends the threads, within seconds. In a

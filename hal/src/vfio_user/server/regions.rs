@@ -1,6 +1,6 @@
 //! Regions of a served endpoint: BARs and configuration space.
 //!
-//! Accesses reach the endpoint as they would reach a function: in naturally aligned words of 1, 2, 4 or 8 bytes. Only the
+//! Accesses reach the endpoint as they would reach a function: in naturally aligned words of 1, 2, 4 or, in BARs, 8 bytes. Only the
 //! server writes the MSI-X table and the message control word, as only the kernel does with VFIO: a client's writes to them
 //! are dropped, and its reads return the function's values.
 
@@ -14,6 +14,7 @@ use crate::endpoint::msix::Msix;
 use crate::endpoint::{Endpoint, Layout};
 use crate::memory::region::page_size;
 use crate::vfio_user::wire::region::{Area, CONFIG_REGION, REGIONS, RegionAccess, RegionInfo};
+use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 use crate::{BarIndex, SharedMemory};
 
 /// The regions of one endpoint.
@@ -81,11 +82,11 @@ impl Regions {
         Ok(Described { info, memory: Some(memory), areas })
     }
 
-    /// Checks an access of at most `most` bytes (sections "`VFIO_USER_REGION_READ`" and "`VFIO_USER_REGION_WRITE`").
-    pub(crate) fn locate(&self, access: &RegionAccess, most: u64) -> Result<Location, Errno> {
+    /// Checks an access (sections "`VFIO_USER_REGION_READ`" and "`VFIO_USER_REGION_WRITE`").
+    pub(crate) fn locate(&self, access: &RegionAccess) -> Result<Location, Errno> {
         let bytes = self.bytes(access.region);
         let count = u64::from(access.count);
-        if count > most || count > bytes || access.offset > bytes - count {
+        if count > DEFAULT_TRANSFER_BYTES || count > bytes || access.offset > bytes - count {
             return Err(Errno::EINVAL);
         }
         match access.region {
@@ -311,7 +312,7 @@ pub(crate) mod tests {
             (0x100, 0, 0, wrong),
         ] {
             let access = RegionAccess { offset, region, count: count as u32 };
-            assert_eq!(regions.locate(&access, most), location, "{access:?}");
+            assert_eq!(regions.locate(&access), location, "{access:?}");
         }
     }
 

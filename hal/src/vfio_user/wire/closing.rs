@@ -5,7 +5,6 @@
 //! nobody waits for closes what a peer has sent.
 
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,13 +107,14 @@ impl Closer {
 /// A descriptor that a peer has sent, or the socket of a peer. When it is dropped, its [`Closer`] closes it.
 #[derive(Debug)]
 pub(crate) struct Received {
-    descriptor: ManuallyDrop<OwnedFd>,
+    /// `None` only once it is taken out.
+    descriptor: Option<OwnedFd>,
     closer: Arc<Closer>,
 }
 
 impl Received {
     pub(crate) fn new(descriptor: OwnedFd, closer: &Arc<Closer>) -> Self {
-        Received { descriptor: ManuallyDrop::new(descriptor), closer: Arc::clone(closer) }
+        Received { descriptor: Some(descriptor), closer: Arc::clone(closer) }
     }
 
     pub(crate) fn closer(&self) -> &Arc<Closer> {
@@ -122,26 +122,21 @@ impl Received {
     }
 
     /// Returns the descriptor, for a file that is known to close at once: a file in memory, or an eventfd.
-    pub(crate) fn into_owned(self) -> OwnedFd {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: the reference is valid and aligned. `this` is never dropped, so `closer` is not dropped twice.
-        let closer = unsafe { std::ptr::read(&raw const this.closer) };
-        drop(closer);
-        // SAFETY: `this` is never dropped, so the descriptor is taken once.
-        unsafe { ManuallyDrop::take(&mut this.descriptor) }
+    pub(crate) fn into_owned(mut self) -> OwnedFd {
+        self.descriptor.take().expect("it is taken once")
     }
 }
 
 impl AsFd for Received {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.descriptor.as_ref().expect("it was not taken").as_fd()
     }
 }
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // SAFETY: `drop` runs once, and nothing uses the field afterwards.
-        let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
-        self.closer.close(descriptor);
+        if let Some(descriptor) = self.descriptor.take() {
+            self.closer.close(descriptor);
+        }
     }
 }

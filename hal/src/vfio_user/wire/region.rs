@@ -43,19 +43,6 @@ impl RegionInfo {
         let body = Body::default().u32(self.argsz).u32(self.flags).u32(self.index).u32(self.cap_offset);
         body.u64(self.size).u64(self.offset).0
     }
-
-    /// Returns what the one of `region` is, for errors.
-    pub(crate) fn name(region: u32) -> &'static str {
-        match region {
-            0 => "description of BAR0",
-            1 => "description of BAR1",
-            2 => "description of BAR2",
-            3 => "description of BAR3",
-            4 => "description of BAR4",
-            5 => "description of BAR5",
-            _ => "description of the configuration space",
-        }
-    }
 }
 
 /// The id of the capability "VFIO region info cap sparse mmap".
@@ -103,34 +90,6 @@ pub(crate) fn decode_areas(body: &[u8], cap_offset: u32) -> Option<Option<Vec<Ar
         }
     }
     Some(None)
-}
-
-/// Descriptors in place of accesses (section "`VFIO_USER_DEVICE_GET_REGION_IO_FDS`"), without sub-regions. Command and reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RegionIoDescriptors {
-    /// argsz: in a command, the largest reply that the client accepts.
-    pub(crate) argsz: u32,
-    /// flags: zero.
-    pub(crate) flags: u32,
-    /// index: the region.
-    pub(crate) index: u32,
-    /// count: sub-regions; zero in a command.
-    pub(crate) count: u32,
-}
-
-impl RegionIoDescriptors {
-    pub(crate) const BYTES: usize = 16;
-
-    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
-        let mut fields = Fields(body);
-        let (argsz, flags) = (fields.u32()?, fields.u32()?);
-        Some(RegionIoDescriptors { argsz, flags, index: fields.u32()?, count: fields.u32()? })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        Body::default().u32(self.argsz).u32(self.flags).u32(self.index).u32(self.count).0
-    }
 }
 
 /// An access to a region (sections "`VFIO_USER_REGION_READ`" and "`VFIO_USER_REGION_WRITE`"). Command and reply; the data

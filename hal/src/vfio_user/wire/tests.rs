@@ -63,7 +63,6 @@ proptest! {
         prop_assert_eq!(DmaUnmap::decode(&bytes).map(|it| it.encode()), prefix(DmaUnmap::BYTES));
         prop_assert_eq!(DeviceInfo::decode(&bytes).map(|it| it.encode()), prefix(DeviceInfo::BYTES));
         prop_assert_eq!(RegionInfo::decode(&bytes).map(|it| it.encode()), prefix(RegionInfo::BYTES));
-        prop_assert_eq!(RegionIoDescriptors::decode(&bytes).map(|it| it.encode()), prefix(16));
         prop_assert_eq!(InterruptInfo::decode(&bytes).map(|it| it.encode()), prefix(InterruptInfo::BYTES));
         prop_assert_eq!(RegionAccess::decode(&bytes).map(|it| it.0.encode().to_vec()), prefix(16));
         prop_assert_eq!(DmaAccess::decode(&bytes).map(|it| it.0.encode().to_vec()), prefix(16));

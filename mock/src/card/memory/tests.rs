@@ -4,7 +4,7 @@ use super::*;
 use crate::net::payload::TABLE;
 
 const GIB: u64 = 1 << 30;
-const FRAME_BYTES: u64 = CardMemory::FRAME_BYTES;
+const FRAME_BYTES: u64 = FRAME as u64;
 
 fn memory(bytes: u64) -> CardMemory {
     CardMemory::new(bytes, 0, &Budget::new(GIB, 1))

@@ -44,7 +44,8 @@ impl OnCard<'_> {
             }
         } else if !has_fetched && card.rings.next_fetch(1).is_some() {
             card.sequencer.is_fetching = true;
-            self.push_host_job(Job::Fetch);
+            let life = card.rings.life();
+            self.push_host_job(Job::Fetch { life });
         }
     }
 
@@ -153,8 +154,8 @@ impl OnCard<'_> {
     fn issue_now(&mut self, next: Next) {
         let Next { instruction, refusal, place, claim, .. } = next;
         let at = LaneId { card: self.index(), lane: claim.lane };
-        let order = self.card.sequencer.in_flight.begin();
-        let running = Running { place, ..Running::begun(instruction, self.env.now, order) };
+        let (order, life) = (self.card.sequencer.in_flight.begin(), self.card.rings.life());
+        let running = Running { place, ..Running::begun(instruction, self.env.now, order, life) };
         let lane = self.lane_mut(at);
         (lane.running, lane.claim) = (Some(running), claim);
         let begun = refusal.map_or_else(|| self.begin(at, &instruction), Err);

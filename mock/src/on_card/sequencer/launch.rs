@@ -21,7 +21,7 @@ impl OnCard<'_> {
         card.lanes[at.lane].running = None;
         card.sequencer.in_flight.take_back();
         card.sequencer.is_fenced = true;
-        card.sequencer.launch = Some(Launch::new(instruction, slot, now));
+        card.sequencer.launch = Some(Launch::new(instruction, slot, now, card.rings.life()));
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl OnCard<'_> {
         };
         let interrupt = over.flags.contains(Flags::INTERRUPT);
         self.card.sequencer.completing += 1;
-        self.push_host_job(Job::Complete { completion, interrupt });
+        self.push_host_job(Job::Complete { completion, interrupt, life: over.life });
     }
 
     /// The completion is in host memory.
@@ -168,7 +168,7 @@ impl OnCard<'_> {
         self.kick();
     }
 
-    /// The queue was disabled during the write of a completion.
+    /// The queue was disabled after the issue of the instruction.
     pub(crate) fn completion_dropped(&mut self) {
         self.card.sequencer.completing -= 1;
         self.kick();
@@ -205,12 +205,13 @@ impl OnCard<'_> {
         let card = &mut *self.card;
         let sequencer = &mut card.sequencer;
         let Some(launch) = &sequencer.launch else { return };
+        let life = launch.life;
         let length = card.resident.get(launch.slot).map_or(0, Vec::len);
         let next = sequencer.next.take().map(|next| next.place);
         let place = next.or_else(|| launch.next_place(length)).unwrap_or(0);
         let order = sequencer.in_flight.begin();
         let lane = &mut card.lanes[0];
         lane.claim = Claim::ALONE;
-        lane.running = Some(Running { place, ..Running::begun(Instruction::nop(), now, order) });
+        lane.running = Some(Running { place, ..Running::begun(Instruction::nop(), now, order, life) });
     }
 }

@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use cmdseq::communicator::{ContextId, GENERATIONS, INDICES};
-use cmdseq::switch::{Call, CallError, End, PACKET_BYTES, PHIT_BYTES, Shape, ShapeError, Stand};
+use cmdseq::routing::Torus3;
+use cmdseq::switch::{Call, CallError, End, PACKET_BYTES, PHIT_BYTES, Shape, ShapeError, SwitchPosition};
 
 use crate::engine::{Clock, ComponentId, Time, World};
 use crate::net::router::{Port, Router, Settings};
@@ -376,7 +377,7 @@ fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch 
             processor: number as u16,
             switches: processors,
         },
-        Shape::Fat { .. } => Members::Tree { stand: Stand::of(shape, number), groups: Default::default() },
+        Shape::Fat { .. } => Members::Tree { position: SwitchPosition::of(shape, number), groups: Default::default() },
     };
     let settings = Settings {
         clock,
@@ -405,11 +406,10 @@ fn switch(profile: &Profile, shape: Shape, clock: Clock, number: u32) -> Switch 
 
 /// Returns a port as a router sees it.
 fn port_of(shape: Shape, switch: u32, port: usize, is_link: bool) -> Port {
-    let Shape::Torus { sides } = shape else { return Port { dimension: None, crosses_dateline: false, is_link } };
-    if port >= 6 {
+    let Some(torus) = shape.torus().filter(|_| port < Torus3::LINKS) else {
         return Port { dimension: None, crosses_dateline: false, is_link };
-    }
-    let at = Shape::place(&sides, switch)[port / 2];
-    let edge = if port.is_multiple_of(2) { sides[port / 2] - 1 } else { 0 };
+    };
+    let at = torus.place(switch)[port / 2];
+    let edge = if port.is_multiple_of(2) { torus.sides()[port / 2] - 1 } else { 0 };
     Port { dimension: Some(port / 2), crosses_dateline: at == edge, is_link }
 }

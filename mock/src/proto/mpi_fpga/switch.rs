@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cmdseq::switch::{Call, Chunk, Head, Member, PROCESSOR, PROCESSOR_HEADER_BYTES, Stand, Step};
+use cmdseq::switch::{Call, Chunk, Head, Member, PROCESSOR, PROCESSOR_HEADER_BYTES, Step, SwitchPosition};
 
 use crate::engine::{Clock, Component, ComponentId, Context, Region, Time};
 use crate::net::flit::{FLIT_BYTES, Flit};
@@ -42,7 +42,7 @@ pub(crate) enum Members {
     /// The published table of a card; its processor and the first address of a switch.
     Card { table: Arc<Table>, processor: u16, switches: u16 },
     /// Processors by rank, for each entry and lowest processor.
-    Tree { stand: Stand, groups: BTreeMap<(u8, u16), Vec<u16>> },
+    Tree { position: SwitchPosition, groups: BTreeMap<(u8, u16), Vec<u16>> },
 }
 
 impl Members {
@@ -67,8 +67,8 @@ impl Members {
                 let member = Member { rank, size, peer: &peer, processor: *processor, switches: *switches };
                 Some(member.steps(head))
             }
-            Members::Tree { stand, groups } => {
-                Some(stand.steps(head, groups.get(&(head.context, leader_of(head.number)))?))
+            Members::Tree { position, groups } => {
+                Some(position.steps(head, groups.get(&(head.context, leader_of(head.number)))?))
             }
         }
     }

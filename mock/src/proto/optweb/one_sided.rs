@@ -44,9 +44,8 @@ pub(crate) struct Issued {
 /// A one-sided operation of another card that a card serves, whatever its own sequencer does.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// Where it came from: the port, and the lane in which the other card issued it.
+    /// The port that it came from.
     pub(crate) port: usize,
-    pub(crate) lane: usize,
     /// Its number there.
     pub(crate) number: u64,
     /// `None` if it is refused: the other card is told when the data would have been counted.
@@ -54,6 +53,13 @@ pub(crate) struct Served {
     pub(crate) request: Request,
     /// Of a read.
     pub(crate) reader: Option<Reader>,
+}
+
+impl Served {
+    /// Whether the operation is the one that `id` names.
+    pub(crate) fn is(&self, id: ServedId) -> bool {
+        (self.port, self.number) == (id.port, id.number)
+    }
 }
 
 /// What the card that serves a read knows of its destination.
@@ -65,7 +71,7 @@ pub(crate) struct Reader {
     pub(crate) way: Way,
 }
 
-/// An operation that a card serves: what came in at `port` for the lane, with this number.
+/// An operation that a card serves: what came in at `port`, with this number. All one-sided operations run in the first lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServedId {
     pub(crate) at: LaneId,

@@ -39,7 +39,7 @@ fn failed(result: Result<(), Error>) -> (Direction, u32, u64, Status, String) {
     let text = error.to_string();
     match error {
         Error::Failed { channel, completed, address, status, .. } => {
-            (channel.direction, completed, address, status, text)
+            (channel.direction, completed, address.unwrap(), status, text)
         }
         other => panic!("{other:?}"),
     }
@@ -144,6 +144,20 @@ fn a_stuck_engine_that_is_dropped_is_reset_first() {
     assert_eq!(status(), 0, "nothing reads memory that others may get");
     drop(function);
     round_trip(&mut open(&cards, Completion::Interrupt), &cards, 0, 100);
+}
+
+#[test]
+fn a_channel_that_does_not_stop_is_stuck_although_its_count_cannot_be_read() {
+    let cards = XdmaCards::new(1, shape(1, 1));
+    // COMPLETED of the first channel from the host.
+    let mut engine = altered(&cards, &[(0x48, !0)]).unwrap();
+    engine.set_timeout(SHORT);
+    cards.hang(0);
+    let error = engine.write(0, &[1; 100]).unwrap_err();
+    assert!(matches!(error, Error::Card(CardError::AllOnes { .. })), "{error:?}");
+    let pieces = pieces(&engine, 0);
+    let error = engine.transfer(Direction::H2c, &pieces).unwrap_err();
+    assert!(matches!(error, Error::Stuck { .. }), "{error:?}");
 }
 
 /// Descriptors are slower than the timeout: the channel is stopped behind the present one.

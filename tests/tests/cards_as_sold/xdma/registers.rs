@@ -136,7 +136,8 @@ fn list() -> Vec<(u64, u32, Kind)> {
         (0x20a4, 0, Rw(0)),
         (0x3000, 0x1fc3_0006, Ro),
         (0x3008, 0, Ro),
-        (0x300c, 0, Ro),
+        // Max_Read_Request_Size is 512 bytes.
+        (0x300c, 2, Ro),
         (0x3010, 0xff01, Ro),
         (0x3014, 0, Ro),
         (0x3018, 3, Ro),

@@ -1,7 +1,7 @@
 //! Interrupts, cards that lie, and hosts that break the rules.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -383,6 +383,39 @@ fn a_host_that_breaks_the_rules_stops_its_own_end() {
         window.write_u32(at(end::ENABLE), 1).unwrap();
         assert_eq!(window.read_u32(at(end::ENABLE)).unwrap(), 0, "{register:#x} is {value}");
     }
+}
+
+#[test]
+fn an_end_whose_opening_fails_is_given_back() {
+    struct Garbled {
+        card: Arc<dyn Endpoint>,
+        is_due: AtomicBool,
+    }
+    impl Interposer for Garbled {
+        fn behind(&self) -> &dyn Endpoint {
+            &*self.card
+        }
+
+        fn bar_read(&self, bar: BarIndex, offset: u64, data: &mut [u8]) {
+            self.card.bar_read(bar, offset, data);
+            let is_enable = bar.index() == 0 && offset == BLOCK + u64::from(end::base(0) + end::ENABLE);
+            if is_enable && self.is_due.swap(false, Ordering::Relaxed) {
+                data.fill(0xff);
+            }
+        }
+    }
+    let cards = cards_of_two();
+    let garbled = Arc::new(Garbled { card: cards.endpoint(0), is_due: AtomicBool::new(false) });
+    let functions = attach([Arc::clone(&garbled) as Arc<dyn Endpoint>, cards.endpoint(1)]);
+    let window = functions[0].window(BarIndex::new(0).unwrap()).unwrap();
+    let mut network = Network::open(functions).unwrap();
+    network.load().unwrap();
+    garbled.is_due.store(true, Ordering::Relaxed);
+    let error = network.reader(0, settings(0, 4, 16)).unwrap_err();
+    assert!(matches!(error, Error::Card(CardError::AllOnes { .. })), "{error:?}");
+    let _reader = network.reader(0, settings(0, 4, 16)).unwrap();
+    let enable = BLOCK + u64::from(end::base(0) + end::ENABLE);
+    assert_eq!(window.read_u32(enable).unwrap(), 1, "the first end is used again");
 }
 
 #[test]

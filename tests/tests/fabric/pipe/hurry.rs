@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use cmdseq::Status;
-use fpga_driver::{Card, Error, Pipe, PipeError, PipeReader, PipeWriter};
+use fpga_driver::{Card, Error, Pipe, PipeError, PipeReader, PipeWriter, read_stats};
 use fpga_hal::Domain;
 use fpga_hal::vfio_user::{Server, connect};
 use fpga_mock::{Fabric, Profile};
@@ -138,4 +139,51 @@ fn a_writer_without_a_reader_stops_when_it_is_told() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let opened = PipeWriter::open_until(card(&fabric, 0), Pipe::new(0, 1), Duration::MAX, &mut stopped_after(3));
     assert!(matches!(opened, Err(PipeError::NoPeer { node: 1, .. })), "{opened:?}");
+}
+
+#[test]
+fn a_reader_without_a_writer_stops_when_it_is_told() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let opened = PipeReader::open_until(card(&fabric, 1), Pipe::new(0, 1), Duration::MAX, &mut stopped_after(3));
+    assert!(matches!(opened, Err(PipeError::NoPeer { node: 0, .. })), "{opened:?}");
+}
+
+/// It asks whether it is stopped while its card waits on.
+#[test]
+fn a_reader_that_waits_leaves_its_card_alone() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut there = card(&fabric, 1);
+    let path = there.publish(directory.path()).unwrap();
+    let mut seen = Vec::new();
+    let opened = PipeReader::open_until(there, Pipe::new(0, 1), Duration::MAX, &mut || {
+        let counts = read_stats(&path).unwrap();
+        seen.push((counts.restarts, counts.failed));
+        seen.len() == 5
+    });
+    assert!(matches!(opened, Err(PipeError::NoPeer { node: 0, .. })), "{opened:?}");
+    assert_eq!(seen, [seen[0]; 5]);
+}
+
+#[test]
+fn a_writer_that_comes_late_meets_a_reader_that_asks_whether_it_is_stopped() {
+    let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+    let (pipe, looks) = (Pipe::new(0, 1), AtomicU32::new(0));
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut look = || {
+                looks.fetch_add(1, Ordering::Relaxed);
+                false
+            };
+            let opened = PipeReader::open_until(card(&fabric, 1), pipe, LONG, &mut look);
+            let mut came = String::new();
+            opened.expect("a reader").read_to_string(&mut came).expect("data");
+            came
+        });
+        until("the reader to ask", || looks.load(Ordering::Relaxed) > 3);
+        let mut writer = PipeWriter::open(card(&fabric, 0), pipe, LONG).expect("a writer");
+        writer.write_all(b"hello").unwrap();
+        writer.close().unwrap();
+        assert_eq!(reading.join().expect("no panic"), "hello");
+    });
 }

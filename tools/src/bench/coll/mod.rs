@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cmdseq::CostModel;
 use cmdseq::plan::{self, Algorithm, Collective, Plan, Request};
+use cmdseq::{CostModel, Element};
 use fpga_driver::Execution;
 use fpga_driver::trace::Moment;
 use fpga_select::Kind;
@@ -80,12 +80,16 @@ pub(crate) struct Traced<'a> {
     trace: &'a Written,
 }
 
+/// Smallest size without `--begin`, unless an element is larger.
+const BEGIN: u64 = 8;
+
 /// Returns the sizes, in ascending order; one of no bytes for a barrier.
 fn sizes(arguments: &Sweep) -> Result<Vec<u64>> {
     if arguments.terms.collective == Collective::Barrier {
         return Ok(vec![0]);
     }
-    let (begin, end) = (arguments.begin, arguments.end);
+    let element = arguments.terms.dtype.map_or(1, Element::bytes);
+    let (begin, end) = (arguments.begin.unwrap_or(element.max(BEGIN)), arguments.end);
     if begin == 0 || begin > end {
         let (begin, end) = (size::show(begin), size::show(end));
         return Err(Failure::usage(format!("invalid sizes: --begin {begin}, --end {end}: expected 0 < begin <= end")));
@@ -208,16 +212,23 @@ impl Sweeping<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Returns the request for a size, and its plans.
+    /// Returns the request for a size, and its plans; of a refused request, why.
     fn plans(&self, cards: &Cards, group: &[u32], bytes: u64) -> Result<(Request, Vec<Planned>)> {
         let terms = self.arguments.terms.clone();
         let algorithm = match self.arguments.algorithm {
             Some(Algorithms::One(algorithm)) => Some(algorithm),
             Some(Algorithms::All) | None => None,
         };
-        let (bytes, group) = (Some(bytes), Some(group.to_vec()));
-        let operation = Operation { bytes, counts: None, algorithm, group, terms };
-        let request = request::request(&operation, &[], cards.nodes())?;
+        let collective = terms.collective;
+        let operation = Operation { bytes: Some(bytes), counts: None, algorithm, group: Some(group.to_vec()), terms };
+        let request = match request::request(&operation, &[], cards.nodes()) {
+            Err(why) if why.exit() == Exit::Refused => {
+                let combine = request::combine(&operation, None)?;
+                let request = Request { combine, ..Request::new(collective, group.to_vec(), bytes) };
+                return Ok((request, vec![(algorithm, Err(why))]));
+            }
+            request => request?,
+        };
         let plans = match self.arguments.algorithm {
             Some(Algorithms::All) => plan::candidates_with(&request, cards.capabilities(), &self.model)
                 .into_iter()

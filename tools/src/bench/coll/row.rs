@@ -11,7 +11,7 @@ use crate::cards::Cards;
 use crate::collective;
 use crate::exit::Failure;
 use crate::size;
-use crate::units::{gbps, microseconds, rounded};
+use crate::units::{gbps, rounded, us_of_ps};
 
 /// Names of the columns of the CSV file: keys of [`Row`].
 pub(super) const CSV_HEADER: &str = "op,ranks,bytes,algorithm,repeat,p50_us,p99_us,algbw_gbps,busbw_gbps,host_us,predicted_us,bound_us,wrong_bytes,seed,refused\n";
@@ -128,7 +128,7 @@ impl Row {
             algbw_gbps: counted.map(|(bytes, _)| gbps(bytes, p50_us)),
             busbw_gbps: bus(p50_us),
             host_us: rounded(found.host_us),
-            predicted_us: microseconds(plan.predicted.arrival_ps),
+            predicted_us: us_of_ps(plan.predicted.arrival_ps),
             bound_us,
             bound_busbw_gbps: bound_us.and_then(bus),
             wrong_bytes: found.wrong_bytes,

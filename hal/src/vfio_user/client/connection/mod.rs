@@ -40,6 +40,8 @@ use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 const BODY_BYTES: usize = 64 + DEFAULT_TRANSFER_BYTES as usize;
 /// How long without a call until the thread leads again.
 const QUIET: Duration = Duration::from_millis(1);
+/// How long a reply may still be looked for after its time: if this process was stopped meanwhile, it is there and not read yet.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// Why a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +66,8 @@ pub(crate) struct Reply {
 pub(crate) struct Connection {
     /// Names the server in the log.
     name: String,
-    socket: Socket,
+    /// Shared with `removal`, which may outlive the connection.
+    socket: Arc<Socket>,
     sender: Sender<()>,
     /// Locked only by the thread that leads.
     reader: Mutex<Reader>,
@@ -112,10 +115,11 @@ impl Connection {
         memory: FunctionIommu,
         waits: Waits,
     ) -> std::io::Result<Arc<Self>> {
-        let signal = stream.as_fd().try_clone_to_owned()?;
+        let socket = Arc::new(Socket::new(stream, &Closer::new()));
+        let signal = Arc::clone(&socket);
         let connection = Arc::new(Connection {
             name,
-            socket: Socket::new(stream, &Closer::new()),
+            socket,
             sender: Sender::new(),
             reader: Mutex::new(Reader::new(BODY_BYTES)),
             state: Mutex::default(),
@@ -254,8 +258,9 @@ impl Connection {
         Ok(())
     }
 
-    fn wait_for(&self, id: u16, deadline: Instant) -> std::result::Result<Reply, Failure> {
+    fn wait_for(&self, id: u16, mut deadline: Instant) -> std::result::Result<Reply, Failure> {
         let mut state = self.state();
+        let mut is_late = false;
         loop {
             if let Some(waiting) = state.waiting.iter_mut().find(|waiting| waiting.id == id)
                 && let Some(reply) = waiting.reply.take()
@@ -265,15 +270,20 @@ impl Connection {
             if state.is_over {
                 return Err(Failure::Gone);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                drop(state);
-                self.waits.end();
-                return Err(self.give_up(Ending::fault(format_args!(
-                    "did not reply in time: the limit of all slow replies is {:?}",
-                    self.waits.patience()
-                ))));
+            let now = Instant::now();
+            if now >= deadline {
+                if is_late {
+                    drop(state);
+                    self.waits.end();
+                    return Err(self.give_up(Ending::fault(format_args!(
+                        "did not reply in time: the limit of all slow replies is {:?}",
+                        self.waits.patience()
+                    ))));
+                }
+                is_late = true;
+                deadline = now + GRACE;
             }
+            let left = deadline - now;
             if state.is_led {
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
                 continue;

@@ -247,6 +247,47 @@ fn a_caller_that_was_held_up_after_its_command_gets_the_reply() {
 }
 
 #[test]
+fn a_reply_that_is_there_is_not_late() {
+    let (connection, mut peer) = loop {
+        let (connection, peer) = open(LONG);
+        let mut state = connection.state();
+        if !state.is_led {
+            // While a command waits, the thread does not begin to read.
+            state.waiting.push(Waiting { id: 7, command: Command::Reset, reply: None });
+            drop(state);
+            break (connection, peer);
+        }
+    };
+    peer.send(Header::command(7, Command::Reset, 0).reply(1), &[3]);
+    let passed = Instant::now();
+    assert_eq!(connection.wait_for(7, passed).map(|reply| reply.body), Ok(vec![3]));
+    assert_eq!(connection.wait_for(7, passed).unwrap_err(), Failure::Gone);
+    connection.end();
+}
+
+/// Another message is before it, and the connection's thread reads.
+#[test]
+fn a_reply_that_the_leader_has_yet_to_read_is_not_late() {
+    let (connection, mut peer) = open(LONG);
+    while !connection.state().is_led {
+        thread::sleep(QUIET);
+    }
+    // The leader reads, but cannot hand over before the late caller may look.
+    let mut state = connection.state();
+    state.calls += 1;
+    state.waiting.extend([7, 8].map(|id| Waiting { id, command: Command::Reset, reply: None }));
+    peer.send(Header::command(8, Command::Reset, 0).reply(1), &[4]);
+    peer.send(Header::command(7, Command::Reset, 0).reply(1), &[3]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| connection.wait_for(7, Instant::now()));
+        thread::sleep(QUIET * 30);
+        drop(state);
+        assert_eq!(waits.join().unwrap().map(|reply| reply.body), Ok(vec![3]));
+    });
+    connection.end();
+}
+
+#[test]
 fn a_silent_server_is_given_up_even_after_a_slow_answer() {
     let (connection, mut peer) = open(Duration::from_millis(300));
     connection.waits().opened();

@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -59,7 +59,7 @@ impl Dma {
             share,
             queue: Mutex::new(Queue::new(transfer_bytes)),
             is_busy: AtomicBool::new(false),
-            highest: u64::MAX >> (64 - u32::from(dma_bits.clamp(1, 64))),
+            highest: u64::MAX >> (64 - u32::from(dma_bits)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Dma {
         let passed = descriptor.map_or(Ok(None), |descriptor| InMemory::of(descriptor, end))?;
         let mut table = self.table_mut();
         let mapped = table.insert(map, last, passed);
-        let unused = if mapped.is_err() { table.take_unused() } else { Vec::new() };
+        let unused = if mapped.is_err() { table.files.take_unused() } else { Vec::new() };
         drop(table);
         drop(unused);
         mapped
@@ -126,6 +126,13 @@ impl Dma {
             return None;
         }
         self.queue().deadline(&self.stalls)
+    }
+
+    /// Extends the client's limit by `waited`: the session's thread has waited for the endpoint, and read no reply meanwhile.
+    pub(crate) fn excuse(&self, waited: Duration) {
+        if self.is_busy.load(Ordering::Acquire) {
+            self.queue().excuse(waited, Instant::now());
+        }
     }
 
     /// Ends all access, as the function is no bus master now, and returns the requests that are complete. When this returns, the

@@ -1,7 +1,8 @@
 //! Requests that wait for a client: the first is being worked on, the others wait for it.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::mem;
+use std::time::{Duration, Instant};
 
 use super::table::{Table, Target};
 use crate::Iova;
@@ -20,6 +21,9 @@ const WINDOW: usize = 2;
 /// Requests that wait for a client's replies at most, and their bytes.
 const MOST_WAITING: usize = 4096;
 const MOST_WAITING_BYTES: usize = 64 << 20;
+/// The most by which a client's limit for one request is extended because the server waited for the endpoint. Otherwise a client
+/// could delay its reply for ever by resets.
+const MOST_EXCUSED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -29,6 +33,8 @@ pub(super) struct Queue {
     out: Vec<Message>,
     /// When the client was first asked for the first request.
     pub(super) asked: Option<Instant>,
+    /// How long the server has waited for the endpoint since then, which is not the client's time. At most [`MOST_EXCUSED`].
+    excused: Duration,
     next_id: u16,
     /// Bytes that one message may move.
     piece: u64,
@@ -81,6 +87,7 @@ impl Queue {
             waiting_bytes: 0,
             out: Vec::new(),
             asked: None,
+            excused: Duration::ZERO,
             next_id: 0,
             piece: transfer_bytes.min(PIECE_BYTES),
             closed: false,
@@ -200,7 +207,16 @@ impl Queue {
 
     /// Until when the client must have answered all messages of the first request, if it was asked.
     pub(super) fn deadline(&self, stalls: &Stalls) -> Option<Instant> {
-        self.asked?.checked_add(stalls.limit(self.waiting.front()?.data.len()))
+        (self.asked? + self.excused).checked_add(stalls.limit(self.waiting.front()?.data.len()))
+    }
+
+    /// Notes that the server has waited for the endpoint for `waited` until `now`, and read no reply meanwhile.
+    pub(super) fn excuse(&mut self, waited: Duration, now: Instant) {
+        if let Some(asked) = self.asked {
+            // The client may have been asked meanwhile.
+            let waited = waited.min(now.saturating_duration_since(asked));
+            self.excused = (self.excused + waited).min(MOST_EXCUSED);
+        }
     }
 
     /// Fails all that wait, as the function is no bus master now. The client answers what it was asked for the first of them all the same.
@@ -216,14 +232,14 @@ impl Queue {
         self.out.clear();
         self.note_wait(stalls);
         self.waiting_bytes = 0;
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = mem::take(&mut self.waiting);
         waiting.into_iter().map(|request| Finished { tag: request.tag, result: Err(DmaFault::HostGone) }).collect()
     }
 
     /// Notes how long the client was waited for, once the first request is complete or given up.
     fn note_wait(&mut self, stalls: &Stalls) {
         if let Some(asked) = self.asked.take() {
-            stalls.note(asked.elapsed());
+            stalls.note(asked.elapsed().saturating_sub(mem::take(&mut self.excused)));
         }
     }
 }

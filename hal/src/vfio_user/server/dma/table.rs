@@ -33,12 +33,6 @@ pub(super) struct Mapping {
     _charge: Charge,
 }
 
-/// Mappings and files that were taken out of a table. Dropping them may take long.
-pub(super) struct Taken {
-    _maps: BTreeMap<u64, Mapping>,
-    _files: ClientFiles,
-}
-
 /// Where the data of a request goes to, or comes from.
 pub(super) enum Target<'a> {
     Read(&'a mut [u8]),
@@ -64,7 +58,7 @@ impl Table {
     }
 
     /// Adds a mapping that ends with address `last`, and lies in the file `passed` if there is one. After a failure, the file
-    /// may be [unused](Self::take_unused).
+    /// may be [unused](ClientFiles::take_unused).
     pub(super) fn insert(&mut self, map: &DmaMap, last: u64, passed: Option<InMemory>) -> Result<(), Errno> {
         if self.maps.range(..=last).next_back().is_some_and(|(_, other)| other.last >= map.address) {
             return Err(Errno::EEXIST);
@@ -106,21 +100,14 @@ impl Table {
         let had_files = removed.values().any(|map| map.file.is_some());
         self.by_message -= removed.values().filter(|map| map.file.is_none()).count();
         drop(removed);
-        Ok(if had_files { self.take_unused() } else { Vec::new() })
+        Ok(if had_files { self.files.take_unused() } else { Vec::new() })
     }
 
-    /// Takes out the files without a mapping. Dropping them may take long.
+    /// Takes out everything. Dropping it may take long.
     #[must_use]
-    pub(super) fn take_unused(&mut self) -> Vec<Arc<ClientFile>> {
-        self.files.take_unused()
-    }
-
-    /// Takes out everything.
-    #[must_use]
-    pub(super) fn take_all(&mut self) -> Taken {
+    pub(super) fn take_all(&mut self) -> Table {
         let empty = Table::new(Arc::clone(&self.share));
-        let Table { maps, files, .. } = std::mem::replace(self, empty);
-        Taken { _maps: maps, _files: files }
+        std::mem::replace(self, empty)
     }
 
     /// Finds the mapping of an address, and how many bytes from there on lie in it.

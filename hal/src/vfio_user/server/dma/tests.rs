@@ -432,6 +432,32 @@ fn a_slow_client_is_not_asked_again() {
     assert!(client.asked().is_none());
 }
 
+#[test]
+fn the_time_that_the_server_waits_for_the_endpoint_is_not_the_clients() {
+    let mut client = Client::patient();
+    client.map(0, 1 << 30, None);
+    client.dma.excuse(MINUTE);
+    let asked = Instant::now().checked_sub(MINUTE).expect("the machine has run for a minute");
+    for round in 0..2 {
+        assert_eq!(client.read(0, 1), DmaProgress::Pending);
+        let message = client.asked().unwrap();
+        client.dma.queue().asked = Some(asked);
+        for (waited, excused) in [(0, 0), (300, 300), (400, 700), (400, 1000), (5000, 1000)] {
+            client.dma.excuse(Duration::from_millis(waited));
+            let expected = asked + MINUTE + Duration::from_millis(excused);
+            assert_eq!(client.dma.deadline(), Some(expected), "{round}");
+        }
+        assert_eq!(client.answer(&message, 0).unwrap().len(), 1);
+    }
+    // The client was asked while the server waited.
+    assert_eq!(client.read(0, 1), DmaProgress::Pending);
+    let now = Instant::now();
+    let mut queue = client.dma.queue();
+    queue.asked = Some(now);
+    queue.excuse(MINUTE, now);
+    assert_eq!(queue.deadline(&client.dma.stalls), Some(now + MINUTE));
+}
+
 /// Otherwise nobody would end it: the session's thread has collected what waited.
 #[test]
 fn a_request_that_meets_the_end_of_its_session_fails() {

@@ -13,9 +13,8 @@ use crate::vfio_user::wire::device::DeviceInfo;
 use crate::vfio_user::wire::header::{Command, Header};
 use crate::vfio_user::wire::interrupt::{INTERRUPT_INDICES, InterruptInfo, SetInterrupts};
 use crate::vfio_user::wire::memory::{DmaMap, DmaUnmap};
-use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, RegionIoDescriptors, encode_areas};
+use crate::vfio_user::wire::region::{REGIONS, RegionAccess, RegionInfo, encode_areas};
 use crate::vfio_user::wire::socket::{Descriptors, Lost};
-use crate::vfio_user::wire::version::DEFAULT_TRANSFER_BYTES;
 
 impl Session {
     pub(super) fn answer(&mut self, command: Option<Command>, descriptors: Descriptors) -> Result<Reply, Errno> {
@@ -61,15 +60,6 @@ impl Session {
                 room(asked.argsz, RegionInfo::BYTES)?;
                 self.region_info(&asked, open.descriptors)
             }
-            Command::GetRegionIoDescriptors => {
-                let asked = RegionIoDescriptors::decode(body).ok_or(Errno::EINVAL)?;
-                room(asked.argsz, RegionIoDescriptors::BYTES)?;
-                if asked.index >= REGIONS || asked.flags != 0 || asked.count != 0 {
-                    return Err(Errno::EINVAL);
-                }
-                // A reply must have "at least one file descriptor", and there is none.
-                Err(Errno::ENOTSUP)
-            }
             Command::GetInterruptInfo => {
                 let asked = InterruptInfo::decode(body).ok_or(Errno::EINVAL)?;
                 room(asked.argsz, InterruptInfo::BYTES)?;
@@ -89,13 +79,14 @@ impl Session {
             }
             Command::Reset => {
                 exactly(body, 0)?;
-                through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::Function));
+                open.dma.excuse(through_reset(&*self.endpoint, || self.endpoint.reset(ResetKind::Function)));
                 self.after_config_write();
                 Ok(Reply::default())
             }
             // A second version, or a command that only a server sends.
             Command::Version | Command::DmaRead | Command::DmaWrite => Err(Errno::EINVAL),
-            Command::RegionRead | Command::RegionWrite => Err(Errno::ENOTSUP),
+            // A reply to the first must have "at least one file descriptor", and there is none.
+            Command::GetRegionIoDescriptors | Command::RegionRead | Command::RegionWrite => Err(Errno::ENOTSUP),
         }
     }
 
@@ -159,7 +150,10 @@ impl Session {
             return Ok(());
         }
         // It may begin a function-level reset.
-        through_reset(&*self.endpoint, || self.regions.write(location, access.offset, data));
+        let waited = through_reset(&*self.endpoint, || self.regions.write(location, access.offset, data));
+        if let Some(open) = &self.open {
+            open.dma.excuse(waited);
+        }
         self.after_config_write();
         self.send(header, Ok(access.encode().to_vec().into()))
     }
@@ -176,7 +170,7 @@ impl Session {
         if !is_right(&access, rest) {
             return Err(Errno::EINVAL);
         }
-        let location = self.regions.locate(&access, DEFAULT_TRANSFER_BYTES)?;
+        let location = self.regions.locate(&access)?;
         Ok((access, location))
     }
 

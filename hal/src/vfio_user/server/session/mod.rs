@@ -33,7 +33,7 @@ use crate::vfio_user::wire::reader::{Ended, Reader};
 use crate::vfio_user::wire::socket::{Lost, Socket};
 use crate::vfio_user::wire::version::{DEFAULT_TRANSFER_BYTES, Version};
 
-/// Bytes of the largest body: a write of as much as one transfer may move.
+/// Bytes that a body may have: enough for a write of as much as one transfer may move, with its address.
 const BODY_BYTES: usize = 32 + DEFAULT_TRANSFER_BYTES as usize;
 
 /// How long a client may take to send its version.

@@ -11,14 +11,15 @@ const READY: Duration = Duration::from_secs(1);
 const READY_POLL: Duration = Duration::from_millis(1);
 
 /// Does what resets the endpoint, or may, and waits until it answers again, as the kernel's VFIO does. An endpoint that was
-/// silent before is not waited for.
-pub(super) fn through_reset(endpoint: &dyn Endpoint, begin: impl FnOnce()) {
+/// silent before is not waited for. Returns how long it was waited for.
+pub(super) fn through_reset(endpoint: &dyn Endpoint, begin: impl FnOnce()) -> Duration {
     let answered = answers(endpoint);
     begin();
     let start = Instant::now();
     while answered && !answers(endpoint) && start.elapsed() < READY {
         thread::sleep(READY_POLL);
     }
+    start.elapsed()
 }
 
 /// Returns whether the vendor id is one.

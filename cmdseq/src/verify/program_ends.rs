@@ -32,7 +32,7 @@ pub(crate) fn early_end(job: Job<'_>, ranks: usize) -> Result<Option<(usize, usi
 ///
 /// # Errors
 /// As [`Matching::step`].
-pub(super) fn stray(job: Job<'_>) -> Result<Option<Refusal>, Refusal> {
+pub(super) fn reaches_outside_launch(job: Job<'_>) -> Result<Option<Refusal>, Refusal> {
     let programs = begun(job)?;
     let job = Job { programs: &programs, ..job };
     run::until_none(Signals::new(job), |signals| {

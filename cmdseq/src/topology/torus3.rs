@@ -1,14 +1,14 @@
 //! Three-dimensional tori: nodes, neighbours, distances.
 
 /// Longest side: 4096 nodes need no more than the 16 bits of a table's index.
-pub(super) const SIDE_MAX: u32 = 16;
+pub(crate) const SIDE_MAX: u32 = 16;
 
 /// A torus of three dimensions. Node `x + X (y + Y z)` stands at (x, y, z). Ports are X+, X-, Y+, Y-, Z+, Z-.
 ///
 /// A ring of two nodes has two cables; a ring of one node has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Torus3 {
-    sides: [u32; 3],
+    pub(super) sides: [u32; 3],
 }
 
 /// Error of a torus that cannot be built.
@@ -77,11 +77,18 @@ impl Torus3 {
 
     /// Returns the number of hops of a shortest route.
     pub fn distance(self, one: u32, other: u32) -> u32 {
-        (0..3)
-            .map(|axis| self.ahead(one, other, axis))
-            .zip(self.sides)
-            .map(|(ahead, side)| ahead.min(side - ahead))
-            .sum()
+        let (one, other) = (self.place(one), self.place(other));
+        (0..3).map(|axis| one[axis].abs_diff(other[axis])).zip(self.sides).map(|(off, side)| off.min(side - off)).sum()
+    }
+
+    /// Returns the port toward another node in order of dimensions, the shorter way round each ring; if both ways are equally
+    /// long, the positive direction. `None` to the node itself.
+    pub fn toward(self, at: u32, to: u32) -> Option<u8> {
+        let (at, to) = (self.place(at), self.place(to));
+        let axis = (0..3).find(|axis| at[*axis] != to[*axis])?;
+        let side = self.sides[axis];
+        let ahead = (to[axis] + side - at[axis]) % side;
+        Some((2 * axis + usize::from(2 * ahead > side)) as u8)
     }
 
     /// Returns the name of a port.
