@@ -15,13 +15,11 @@ const FRAME: u64 = CardMemory::FRAME_BYTES;
 /// Refuses host buffers of `bytes` in total if they exceed half of the available memory. Their pages are allocated at
 /// once; the other half is for mock cards, which copy them, and for other processes.
 pub(crate) fn check(bytes: u64) -> Result<()> {
-    match bytes {
-        0 => Ok(()),
-        bytes => {
-            let need = format!("the host buffers of all ranks need {}", size::show(bytes));
-            refuse_over_half(&Sysfs::new("/"), bytes, &need, "")
-        }
+    if bytes == 0 {
+        return Ok(());
     }
+    let need = format!("the host buffers of all ranks need {}", size::show(bytes));
+    refuse_over_half(&Sysfs::new("/"), bytes, &need, "")
 }
 
 /// Refuses a plan on in-process mock cards if the memory for its data exceeds half of the available memory. Mock cards keep

@@ -82,7 +82,7 @@ use cmdseq::text::{is_harmful, printable, printable_lines};
 use exit::{Failure, Result};
 
 fn main() -> ExitCode {
-    let parsed = with_negative_numbers(without_empty(Cli::command()))
+    let parsed = with_own_rules(Cli::command())
         .try_get_matches()
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
@@ -137,22 +137,16 @@ fn logged(cli: &Cli) -> &'static str {
     }
 }
 
-/// Lets an empty variable of the environment count as unset. clap would take it for a value.
-fn without_empty(command: clap::Command) -> clap::Command {
-    let with_value = |arg: clap::Arg| {
+/// Lets an empty variable of the environment count as unset, which clap would take for a value, and a value be a negative number, so
+/// that its own parser refuses it: clap would take `-1` for an option.
+fn with_own_rules(command: clap::Command) -> clap::Command {
+    let ruled = |arg: clap::Arg| {
         let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
-        if is_empty { arg.env(None::<&'static str>) } else { arg }
-    };
-    command.mut_args(with_value).mut_subcommands(without_empty)
-}
-
-/// Lets a value be a negative number, so that its own parser refuses it. clap would take `-1` for an option.
-fn with_negative_numbers(command: clap::Command) -> clap::Command {
-    let allowed = |arg: clap::Arg| {
+        let arg = if is_empty { arg.env(None::<&'static str>) } else { arg };
         let takes_values = arg.get_action().takes_values();
         arg.allow_negative_numbers(takes_values)
     };
-    command.mut_args(allowed).mut_subcommands(with_negative_numbers)
+    command.mut_args(ruled).mut_subcommands(with_own_rules)
 }
 
 /// Whether a command line that clap refuses has `--json`. Words after `--` are no options.

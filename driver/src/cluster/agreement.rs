@@ -59,18 +59,22 @@ pub(crate) fn malformed(rank: usize, what: &str) -> Error {
     Error::Peers(PeersError::Malformed { rank: rank as u32, what: what.to_owned() })
 }
 
-/// Sends `told` to all ranks, and returns what each has sent. The others may take as long as [`PATIENCE`] beyond `left`. A single
-/// rank gets its own back.
+/// Sends `told` to all ranks, and returns what each has sent. A rank that `has_failed` tells the others at once, which may still be
+/// at work. They may take as long as [`PATIENCE`] beyond `left`. A single rank gets its own back.
 ///
 /// # Errors
 /// [`Error::Peers`].
 pub(crate) fn gather<T: Serialize + DeserializeOwned>(
     peers: &mut dyn Peers,
     told: T,
+    has_failed: bool,
     left: Duration,
 ) -> Result<Vec<T>> {
     if peers.size() == 1 {
         return Ok(vec![told]);
+    }
+    if has_failed {
+        peers.raise();
     }
     let all = peers.allgather(&message::bytes(&told), left.saturating_add(PATIENCE)).map_err(Error::Peers)?;
     if all.len() != peers.size() as usize {
@@ -89,16 +93,8 @@ pub(crate) fn exchange<T, D: Serialize + DeserializeOwned>(
     data: impl FnOnce(&T) -> D,
     left: Duration,
 ) -> Result<(T, Vec<D>)> {
-    let told = match &outcome {
-        Ok(value) => Ok(data(value)),
-        Err(error) => {
-            if peers.size() > 1 {
-                peers.raise();
-            }
-            Err(Failing::of(error))
-        }
-    };
-    let all: Vec<std::result::Result<D, Failing>> = match gather(peers, told, left) {
+    let told = outcome.as_ref().map(data).map_err(Failing::of);
+    let all: Vec<std::result::Result<D, Failing>> = match gather(peers, told, outcome.is_err(), left) {
         Ok(all) => all,
         Err(error) => return outcome.and(Err(error)),
     };

@@ -261,15 +261,18 @@ impl Cluster {
 
     /// Notes what a program on the card at `index` may have defined and freed: the next use of each entry defines it again.
     pub(crate) fn unsettle(&mut self, index: usize, changed: impl Iterator<Item = (Operation, u16)>) {
-        let entries = &mut self.card_mut(index).entries;
+        let card = self.card_mut(index);
         for (operation, id) in changed {
             // Others the card has refused.
             let Some(id) = ContextId::from_raw(id) else { continue };
-            let entry = &mut entries[id.index() as usize];
+            let entry = &mut card.entries[id.index() as usize];
             match entry {
                 Some(entry) if operation == Operation::Free => entry.is_certain = false,
                 None if operation == Operation::Free => {}
-                _ => *entry = Some(Defined { id, members: [].into(), is_certain: false }),
+                _ => {
+                    *entry = Some(Defined { id, members: [].into(), is_certain: false });
+                    card.spent.add(id);
+                }
             }
         }
     }
@@ -441,8 +444,9 @@ impl Cluster {
         if is_registered {
             self.registry.freed.push((id, members));
         }
-        let is_there = |index: &usize| self.cards()[*index].entries[id.index() as usize].is_some();
-        self.free_ids(indices.iter().copied().filter(is_there).map(|index| (index, id)).collect(), deadline)?;
+        // A program may have put another id there.
+        let there = |index: &usize| Some((*index, self.cards()[*index].entries[id.index() as usize].as_ref()?.id));
+        self.free_ids(indices.iter().filter_map(there).collect(), deadline)?;
         if !is_told {
             indices.into_iter().for_each(|index| self.card_mut(index).spent.remove(id));
         }

@@ -133,10 +133,8 @@ impl Cluster {
         };
         let own = failed.and(ended).and(gone).err();
         let told = Told { needs_abort, failing: own.as_ref().map(Failing::of), seen, data };
-        if needs_abort && !self.is_alone() {
-            self.group.peers.raise();
-        }
-        let all = gather(&mut *self.group.peers, told, deadline.left());
+        let has_failed = !told.is_complete();
+        let all = gather(&mut *self.group.peers, told, has_failed, deadline.left());
         let reasoned = all.and_then(|all| match all.iter().position(|told| !told.is_reasoned()) {
             None => Ok(all),
             Some(rank) => Err(malformed(rank, "an end")),

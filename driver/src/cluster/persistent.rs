@@ -337,7 +337,6 @@ impl Cluster {
                 Err(error)
             }
             Err(error) => {
-                self.group.peers.raise();
                 prepared.in_flight += 1;
                 prepared.not_launched.get_or_insert(error);
                 Ok(())

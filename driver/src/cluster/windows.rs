@@ -12,6 +12,7 @@ use cmdseq::{Instruction, Operand, Operation, Status};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::card::Card;
 use crate::card::windows::{Keys, OpenWindow, free_slots};
 use crate::cluster::Cluster;
 use crate::cluster::agreement::malformed;
@@ -218,27 +219,42 @@ impl Cluster {
             if closing.is_empty() || card.queue().state() != State::Running {
                 continue;
             }
+            let mut of_card = Vec::with_capacity(closing.len());
             for window in closing {
+                if !card.queue_mut().has_room() {
+                    // The tokens kept here may be what fills the queue.
+                    outcome = outcome.and(card.queue_mut().ring());
+                    outcome = outcome.and(note_closed(card, of_card.drain(..), deadline));
+                }
                 match card.queue_mut().push_when_room(Instruction::close(window), deadline) {
-                    Ok(token) => tokens.push((index, window, token)),
+                    Ok(token) => of_card.push((window, token)),
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
             outcome = outcome.and(card.queue_mut().ring());
+            tokens.push((index, of_card));
         }
-        for (index, window, token) in tokens {
-            let card = self.card_mut(index);
-            let node = card.node();
-            let closed = card.completion(&token, deadline).and_then(|completion| match completion.status {
-                // It is closed.
-                Status::BadWindow => Ok(completion),
-                _ => check(completion, node, 0, Operation::Close),
-            });
-            match closed {
-                Ok(_) => card.windows.retain(|one| one.window != window),
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
+        for (index, of_card) in tokens {
+            outcome = outcome.and(note_closed(self.card_mut(index), of_card, deadline));
         }
         outcome
     }
+}
+
+/// Waits until windows of a card are closed. Those that are not stay noted as open.
+fn note_closed(card: &mut Card, closing: impl IntoIterator<Item = (Window, Token)>, deadline: Deadline) -> Result<()> {
+    let mut outcome = Ok(());
+    for (window, token) in closing {
+        let node = card.node();
+        let closed = card.completion(&token, deadline).and_then(|completion| match completion.status {
+            // It is closed.
+            Status::BadWindow => Ok(completion),
+            _ => check(completion, node, 0, Operation::Close),
+        });
+        match closed {
+            Ok(_) => card.windows.retain(|one| one.window != window),
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    outcome
 }

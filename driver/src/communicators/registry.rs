@@ -80,7 +80,7 @@ impl Registry {
         static KEYS: AtomicU64 = AtomicU64::new(0);
         let key = KEYS.fetch_add(1, Ordering::Relaxed);
         self.uses += 1;
-        // Since it was freed, a reset has brought the id back.
+        // Since it was freed, a reset has brought the id back, or a caller has chosen it.
         self.freed.retain(|(old, of)| *old != id || !of.iter().any(|node| members.contains(node)));
         let is_told = owner != Owner::Plan;
         let (group, is_registered, pin, used) = (None, false, Arc::default(), self.uses);

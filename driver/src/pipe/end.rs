@@ -204,11 +204,17 @@ impl End {
         }
     }
 
-    /// As [`run_to_peer`](Self::run_to_peer), again until it is known whether the put has come, or the time is up.
-    pub(super) fn reach_until(&mut self, put: Instruction, deadline: Deadline) -> Result<Reached, Error> {
+    /// As [`run_to_peer`](Self::run_to_peer), again until it is known whether the put has come, the time is up, or the end
+    /// `is_stopped`.
+    pub(super) fn reach_until(
+        &mut self,
+        put: Instruction,
+        deadline: Deadline,
+        is_stopped: &mut dyn FnMut() -> bool,
+    ) -> Result<Reached, Error> {
         loop {
             let reached = self.run_to_peer([put.into()])?;
-            if reached != Reached::Unknown || deadline.left().is_zero() {
+            if reached != Reached::Unknown || deadline.left().is_zero() || is_stopped() {
                 return Ok(reached);
             }
             std::thread::sleep(AGAIN.min(deadline.left()));

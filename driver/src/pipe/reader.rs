@@ -75,7 +75,7 @@ impl PipeReader {
             };
             mark_slots(&mut end)?;
             end.open_window(rights, key)?;
-            match end.reach_until(end.answer(), deadline)? {
+            match end.reach_until(end.answer(), deadline, is_stopped)? {
                 Reached::Window => break,
                 // It is gone. The next one may have greeted already.
                 Reached::NoWindow => {
@@ -135,7 +135,7 @@ impl PipeReader {
         end.card.abort()?;
         // A writer that waits for slots finds the window closed, once it has some. One that is gone needs none.
         end.close_window()?;
-        end.reach_until(end.give_back(SLOTS as u32), Deadline::after(LAST))?;
+        end.reach_until(end.give_back(SLOTS as u32), Deadline::after(LAST), &mut || false)?;
         end.free()?;
         Ok(end.card)
     }

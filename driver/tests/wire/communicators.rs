@@ -1,6 +1,6 @@
 //! Communicators on cards that refuse, are silent, or know less.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cmdseq::graph::Schedule;
@@ -8,7 +8,7 @@ use cmdseq::{Instruction, Operation, Status, plan};
 use fpga_driver::{Alone, Bound, Cluster, Error, Execution};
 
 use crate::cards::open_all;
-use fpga_fake::{BLOCK, Fake, Reply};
+use fpga_fake::{BLOCK, Fake, Reply, Times};
 
 const GROUP: Operation = Operation::Group;
 const FREE: Operation = Operation::Free;
@@ -257,6 +257,40 @@ fn what_the_programs_of_a_run_have_changed_is_defined_again() {
     fakes[1].state().ran.clear();
     cluster.define(&named(5, &[1])).unwrap();
     assert_eq!(ran(&fakes[1]), [FREE, GROUP]);
+}
+
+/// As an id of its own, with an instruction of its own, which the cluster has not drawn.
+fn grouped(cluster: &Cluster, id: u16) -> Bound {
+    let table = cluster.cards()[0].allocate(2).unwrap();
+    table.write(0, &[0, 0]).unwrap();
+    Bound::from(Instruction::group(id, table.iova().0, 1)).holding(table)
+}
+
+#[test]
+fn what_a_program_has_put_in_an_entry_is_freed_by_its_own_id() {
+    let (fakes, mut cluster) = open(2);
+    let ids: Arc<Mutex<Vec<(Operation, u16)>>> = Arc::default();
+    let noted = Arc::clone(&ids);
+    fakes[0].state().times = Box::new(move |one| {
+        noted.lock().unwrap().push((one.operation, one.communicator));
+        Times::default()
+    });
+    cluster.define(&named(1, &[0, 1])).unwrap();
+    let programs = [vec![Instruction::free(1).into(), grouped(&cluster, 33)]];
+    cluster.run(&[0], &programs, Duration::from_secs(60)).unwrap().result.unwrap();
+    ids.lock().unwrap().clear();
+    cluster.define(&named(65, &[0, 1])).unwrap();
+    assert_eq!(*ids.lock().unwrap(), [(FREE, 33), (GROUP, 65)]);
+}
+
+#[test]
+fn an_id_of_a_program_is_not_drawn_afterwards() {
+    let (_fakes, mut cluster) = open(2);
+    let world = cluster.world();
+    let programs = [vec![grouped(&cluster, 5), Instruction::free(5).into()]];
+    cluster.run(&[0], &programs, Duration::from_secs(60)).unwrap().result.unwrap();
+    let ids: Vec<u16> = (0..8).map(|_| cluster.create(&world, &[0]).unwrap().id()).collect();
+    assert!(!ids.contains(&5), "{ids:?}");
 }
 
 #[test]

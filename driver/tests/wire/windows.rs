@@ -18,7 +18,11 @@ type Ran = Arc<Mutex<Vec<Instruction>>>;
 
 /// Cards with `windows` window slots, and what each runs.
 fn open(nodes: u32, windows: u32) -> (Vec<Arc<Fake>>, Vec<Ran>, Cluster) {
-    let fakes: Vec<_> = (0..nodes).map(|node| Fake::node(node, nodes, 64)).collect();
+    open_with_rings(nodes, windows, 64)
+}
+
+fn open_with_rings(nodes: u32, windows: u32, depth: u32) -> (Vec<Arc<Fake>>, Vec<Ran>, Cluster) {
+    let fakes: Vec<_> = (0..nodes).map(|node| Fake::node(node, nodes, depth)).collect();
     let mut all = Vec::new();
     for fake in &fakes {
         fake.set(BLOCK + 0x70, u32::MAX);
@@ -132,6 +136,17 @@ fn a_window_that_is_not_closed_is_closed_later() {
     assert_eq!(second[1].window().unwrap().slot, 3);
     cluster.close_windows().unwrap();
     assert_eq!(operations(&ran[1]), []);
+}
+
+#[test]
+fn more_windows_than_a_queue_has_cells_are_closed() {
+    let (_fakes, ran, mut cluster) = open_with_rings(2, 64, 4);
+    let far = |n: u64| Instruction::rdma_write(1, Operand::card(0), Operand::card(4096 + 8192 * n), 64).into();
+    let programs = [(0..20).map(far).collect(), vec![Bound::from(Instruction::nop())]];
+    for _ in 0..2 {
+        cluster.run(&[0, 1], &programs, LONG).unwrap().result.unwrap();
+        assert_eq!(operations(&ran[1]).iter().filter(|one| **one == Operation::Close).count(), 20);
+    }
 }
 
 /// The completion of a launch has no room for the peer, but the program tells it.

@@ -8,7 +8,7 @@ use cmdseq::graph::Schedule;
 use cmdseq::plan::{Collective, Communicator, Piece, Plan, Program, ProgramSet, Request, plan};
 use cmdseq::table::{Entry, Table};
 use cmdseq::{Combine, Element, Instruction, Operand, Reduction, Status};
-use fpga_driver::{Alone, Cluster, Error, ErrorKind, Execution, Peers, PeersError, Prepared, State, digest};
+use fpga_driver::{Alone, Bound, Cluster, Error, ErrorKind, Execution, Peers, PeersError, Prepared, State, digest};
 use fpga_mock::{Fabric, Fault, Profile, When};
 use fpga_tests::threads;
 use fpga_tests::{pattern, reduction, run};
@@ -252,6 +252,45 @@ fn a_card_that_fails_is_named_by_all_and_all_go_on() {
             other => panic!("rank {rank}: {other}"),
         }
     }
+}
+
+/// One whose programs have all come to their end has failed no less.
+#[test]
+fn a_rank_that_is_done_and_has_failed_ends_the_wait_of_the_others() {
+    let found = threads::clusters(&fabric(2), |cluster, _| {
+        let beyond = Operand::card(cluster.capabilities().memory_bytes);
+        let copy = Instruction::copy(beyond, Operand::card(0), 64);
+        let programs = [vec![Bound::from(copy)], vec![Bound::from(Instruction::recv(0, Operand::card(0), 64))]];
+        let began = Instant::now();
+        let error = cluster.run(&[0, 1], &programs, LONG).unwrap().result.unwrap_err();
+        (error, began.elapsed())
+    });
+    assert!(matches!(found[0].0, Error::Failed { node: 0, status: Status::OutOfRange, .. }), "{found:?}");
+    assert!(matches!(found[1].0, Error::Peer { rank: 0, kind: ErrorKind::Failed, .. }), "{found:?}");
+    assert!(found.iter().all(|(_, took)| *took < LONG / 2), "{found:?}");
+}
+
+/// What is waited for is another launch.
+#[test]
+fn a_launch_that_fails_ends_no_other() {
+    let found = threads::clusters(&fabric(2), |cluster, rank| {
+        // Long enough that one of these goes on when another rank would have given up.
+        let long = plan_of(cluster, &Request { group: vec![0, 1], ..request(Collective::Allreduce, 64 << 20) });
+        let mut first = cluster.prepare(&Schedule::of(&long)).unwrap();
+        let (_, mut second) = prepared(cluster);
+        if rank == 1 {
+            // In the place of the second program: slots are taken from the last one on.
+            let slot = cluster.capabilities().resident_programs - 2;
+            cluster.card_mut(0).store(slot, [Instruction::nop()]).unwrap();
+        }
+        (0..4).for_each(|_| cluster.launch(&mut first).unwrap());
+        cluster.launch(&mut second).unwrap();
+        let ended: Vec<_> = (0..4).map(|_| cluster.finish(&mut first, LONG).err()).collect();
+        (ended, cluster.finish(&mut second, LONG).unwrap_err())
+    });
+    assert!(found.iter().all(|(ended, _)| ended.iter().all(Option::is_none)), "{found:?}");
+    assert!(matches!(found[0].1, Error::Peer { rank: 1, .. }), "{found:?}");
+    assert!(matches!(found[1].1, Error::Stale { .. }), "{found:?}");
 }
 
 /// An allreduce that is stored on the cards, with its input.

@@ -2,15 +2,15 @@
 
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cmdseq::Status;
 use fpga_driver::{Card, Error, Pipe, PipeError, PipeReader, PipeWriter, read_stats};
 use fpga_hal::Domain;
 use fpga_hal::vfio_user::{Server, connect};
-use fpga_mock::{Fabric, Profile};
+use fpga_mock::{Fabric, Fault, Profile, When};
 
 use super::{FORGED, LONG, card, forged, greeting, put, read_all, until};
 
@@ -146,6 +146,34 @@ fn a_reader_without_a_writer_stops_when_it_is_told() {
     let fabric = Fabric::new(Profile::optweb(2)).unwrap();
     let opened = PipeReader::open_until(card(&fabric, 1), Pipe::new(0, 1), Duration::MAX, &mut stopped_after(3));
     assert!(matches!(opened, Err(PipeError::NoPeer { node: 0, .. })), "{opened:?}");
+}
+
+/// The link fails between the greeting and its answer.
+#[test]
+fn a_reader_that_cannot_answer_stops_when_it_is_told() {
+    until("a cut before the answer", || {
+        let fabric = Fabric::new(Profile::optweb(2)).unwrap();
+        let (pipe, is_cut) = (Pipe::new(0, 1), AtomicBool::new(false));
+        let mut writer = forged(&fabric, 0);
+        let greet = put(&mut writer, pipe.key, &greeting(FORGED), 1).on(2);
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let began = Instant::now();
+                let mut is_stopped = || is_cut.load(Ordering::Relaxed);
+                let opened = PipeReader::open_until(card(&fabric, 1), pipe, LONG, &mut is_stopped);
+                assert!(began.elapsed() < LONG / 2, "{opened:?}");
+                matches!(opened, Err(PipeError::NoPeer { node: 0, gone: Some(Status::LinkDown), .. }))
+            });
+            until("a reader", || match writer.run([greet], LONG) {
+                Ok(_) => true,
+                Err(Error::Failed { status: Status::BadWindow | Status::LinkDown, .. }) => false,
+                Err(other) => panic!("{other}"),
+            });
+            fabric.plant(Fault::Cut { a: 0, b: 1, when: When::Now });
+            is_cut.store(true, Ordering::Relaxed);
+            reading.join().expect("no panic")
+        })
+    });
 }
 
 /// It asks whether it is stopped while its card waits on.
