@@ -34,7 +34,9 @@ pub(crate) use mem::{Mem, MemFill, MemRead, MemTest, MemWrite};
 pub(crate) use mock::{Mock, MockImage, Serve};
 pub(crate) use plan::Plan;
 pub(crate) use route::{Route, RouteCompile, RouteLoad, RouteRoom, RouteShow, RouteVerify};
-use shared::{STATS_DIRECTORY, no_cards, no_json, no_machine, one_of, publishes, reads_published};
+use shared::{
+    STATS_DIRECTORY, cards_default, no_cards, no_json, no_machine, on_novo_g, one_of, publishes, reads_published,
+};
 use time::{delay, seconds};
 pub(crate) use tune::{Traffic, Tune, shape};
 pub(crate) use watching::{Metrics, Schema, Sort, Stats, Top};
@@ -92,16 +94,16 @@ pub(crate) struct Cli {
 
 /// Default directory of board files, which need not exist.
 pub(crate) const BOARD_DIRECTORY: &str = "/etc/fpga/boards.d";
-/// The default cards of commands for Novo-G#.
-const ON_NOVO_G: &str = "Without --cards and without a bound card, it uses mock:novo-g:4x4x4.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List cards with their driver and state; opens no card
+    #[command(arg = cards_default("all known cards"))]
     List(List),
     /// Show capabilities, and a mock fabric's parameters with their sources
     Info(Info),
     /// Diagnose why a card cannot be used and print the fix; opens no card
+    #[command(arg = cards_default("all known cards"))]
     Doctor(Doctor),
     /// Bind PCI functions to vfio-pci; on failure all keep their drivers
     #[command(arg = no_cards())]
@@ -140,7 +142,7 @@ pub(crate) enum Command {
     #[command(args = no_machine())]
     Disasm(Disasm),
     /// Verify a program and warn about valid but suspicious code
-    #[command(arg = publishes(), after_help = "Without --cards, it verifies for mock:optweb cards, one for each rank of the program (2 to 64).")]
+    #[command(args = [publishes(), cards_default("mock:optweb cards, one for each rank of the program, 2 to 64")])]
     Lint(Lint),
     /// Run a program on the cards and print the times of each instruction
     #[command(arg = publishes())]
@@ -184,7 +186,7 @@ pub(crate) enum Command {
     Tune(Tune),
     /// Transform a three-dimensional array on cards of Novo-G#
     /// (docs/novo-g.md)
-    #[command(arg = publishes(), after_help = ON_NOVO_G)]
+    #[command(args = [publishes(), on_novo_g()])]
     Fft3d(Fft3d),
     /// Show what an image file holds, and load it into a card
     #[command(arg = no_cards())]

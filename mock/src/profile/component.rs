@@ -7,7 +7,7 @@ pub enum Basis {
     Source(&'static str),
     /// Fitted to this published row.
     Fitted(&'static str),
-    /// Assumed: no published row depends on it.
+    /// Assumed, as it is not published. The reason says so if no published row depends on it.
     Assumed(&'static str),
 }
 

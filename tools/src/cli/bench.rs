@@ -7,7 +7,7 @@ use clap::{Arg, Args, Subcommand};
 use cmdseq::plan::Algorithm;
 
 use super::time::seconds;
-use super::{Terms, no_machine, publishes};
+use super::{Terms, cards_default, no_machine, publishes};
 use crate::size;
 
 #[derive(Debug, Subcommand)]
@@ -49,9 +49,11 @@ pub(crate) enum System {
     )]
     Novog(Published),
     /// Compare the planner's plans with the lower bound of each operation
+    #[command(arg = cards_default("mock fabrics of 2 to 968 cards"))]
     Planner(Planner),
     /// Count register accesses of an instruction and of data, for each shell of
     /// the mock cards
+    #[command(arg = cards_default("mock cards behind each shell"))]
     Accesses,
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use fpga_channels::Part;
 
-use super::{no_machine, one_of};
+use super::{cards_default, no_machine, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
@@ -17,7 +17,7 @@ pub(crate) enum Channel {
     #[command(args = no_machine())]
     Generate(ChannelGenerate),
     /// Load routing tables in order of dimensions, and print the channels' routes
-    #[command(after_help = "Without --cards and without a bound card, it uses mock:circus:8x8.")]
+    #[command(arg = cards_default("mock:circus:8x8 if no card is bound to vfio-pci"))]
     Load(ChannelLoad),
 }
 

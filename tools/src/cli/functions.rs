@@ -59,8 +59,8 @@ pub(crate) struct Functions {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reset {
-    /// PCI address (reset by the kernel), or selector (opens and resets each
-    /// card)
+    /// PCI address, also after vfio: (reset by the kernel), or another selector
+    /// (opens and resets each card)
     #[arg(value_name = "CARD")]
     pub(crate) card: String,
 

@@ -28,8 +28,7 @@ pub(crate) struct ImageInspect {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Control function of a card to compare with, as in `image load` [default:
-    /// use no card]
+    /// Card to compare with, as in `image load` [default: use no card]
     #[arg(value_name = "SELECTOR")]
     pub(crate) card: Option<String>,
 }
@@ -61,7 +60,7 @@ pub(crate) struct ImageLoad {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImageRecover {
-    /// Control function of the card, as in `image load`
+    /// The card, as in `image load`
     #[arg(value_name = "SELECTOR")]
     pub(crate) card: String,
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use cmdseq::routing::TreeAlgorithm;
 
-use super::{ON_NOVO_G, no_machine, one_of};
+use super::{no_machine, on_novo_g, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Route {
@@ -16,10 +16,10 @@ pub(crate) enum Route {
     #[command(args = no_machine())]
     Verify(RouteVerify),
     /// Verify tables and load them into the routers of all cards at once
-    #[command(after_help = ON_NOVO_G)]
+    #[command(arg = on_novo_g())]
     Load(RouteLoad),
     /// Print the tables of a file or of the cards: sizes, or one node
-    #[command(after_help = "Without TABLES, --cards and a bound card, it uses mock:novo-g:4x4x4.")]
+    #[command(arg = on_novo_g())]
     Show(RouteShow),
 }
 

@@ -11,6 +11,17 @@ pub(super) fn no_cards() -> Arg {
     Arg::new("cards").long("cards").value_name("SELECTOR").value_parser(value_parser!(OsString)).hide(true)
 }
 
+/// The global option in the help of commands with another default.
+pub(super) fn cards_default(default: &str) -> Arg {
+    let help = format!("Cards to use, such as vfio:0000:3b:00.0 or mock:optweb:8 (docs/cli.md) [default: {default}]");
+    no_cards().hide(false).env("FPGACTL_CARDS").hide_env_values(true).help(help)
+}
+
+/// The same of commands for Novo-G#.
+pub(super) fn on_novo_g() -> Arg {
+    cards_default("mock:novo-g:4x4x4 if no card is bound to vfio-pci")
+}
+
 /// As [`no_cards`], for --json.
 pub(super) fn no_json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).hide(true)

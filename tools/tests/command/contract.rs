@@ -465,8 +465,22 @@ fn help_is_of_the_command() {
         assert_eq!(error(&[command, &["--cards", "mock:optweb:2"]].concat()).0, 2, "{command:?}");
     }
     assert!(!help(&["top"]).contains("--json ") && help(&["stats"]).contains("--json "));
-    for command in [&["fft3d"][..], &["route", "load"], &["route", "show"]] {
-        assert!(help(command).ends_with("it uses mock:novo-g:4x4x4.\n"), "{command:?}");
+    let defaults = [
+        (&["coll"][..], "mock:optweb:4"),
+        (&["fft3d"], "mock:novo-g:4x4x4"),
+        (&["route", "load"], "mock:novo-g:4x4x4"),
+        (&["route", "show"], "mock:novo-g:4x4x4"),
+        (&["channel", "load"], "mock:circus:8x8"),
+        (&["lint"], "mock:optweb cards, one for each rank"),
+        (&["bench", "planner"], "mock fabrics of 2 to 968 cards"),
+        (&["bench", "accesses"], "mock cards behind each shell"),
+        (&["list"], "all known cards"),
+        (&["doctor"], "all known cards"),
+    ];
+    for (command, default) in defaults {
+        let help = help(command).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&format!("(docs/cli.md) [default: {default}")), "{command:?}");
+        assert_eq!(help.matches("Cards to use").count(), 1, "{command:?}");
     }
     // The block is laid out by hand: no line of it is wrapped.
     let help = help(&[]);
